@@ -1,0 +1,65 @@
+# The two commands a newcomer needs: `make run` and `make test`. Each does all its own set-up.
+
+VENV      ?= .venv
+PYTHON    ?= python3
+BIN       := $(VENV)/bin
+NODE_DIR  := tests/clients/node
+PACKAGES  := broker exchanges queues flow_control clients spark
+SOURCES   := $(PACKAGES) tests benchmarks examples
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint types imports unit bench format constraints clean
+
+help:  ## show what there is to make
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(BIN)/python:
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); \
+	  echo "installing Debian's python3-venv"; apt-get update -qq && apt-get install -y -qq python3-venv; \
+	  $(PYTHON) -m venv $(VENV); }
+
+# What running takes, and what testing takes on top; both pinned by constraints.txt.
+$(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.run
+
+$(NODE_DIR)/node_modules/.installed: $(NODE_DIR)/package.json $(NODE_DIR)/package-lock.json
+	@command -v npm >/dev/null || { echo "installing Debian's nodejs and npm"; \
+	  apt-get update -qq && apt-get install -y -qq nodejs npm; }
+	@cd $(NODE_DIR) && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+run: $(VENV)/.run  ## start the broker on its defaults (ARGS="--amqp-port 5673" for more)
+	@exec $(BIN)/leveret serve $(ARGS)
+
+test: lint types imports unit  ## everything that decides whether a change may land
+
+lint: $(VENV)/.dev  ## ruff: rules and format
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+
+types: $(VENV)/.dev  ## mypy --strict
+	$(BIN)/mypy
+
+imports: $(VENV)/.dev  ## import-linter: who may know whom
+	$(BIN)/lint-imports --no-cache
+
+unit: $(VENV)/.dev $(NODE_DIR)/node_modules/.installed  ## the tests, fast ones first
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/.dev  ## load on this broker and, where installed, on RabbitMQ beside it
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+format: $(VENV)/.dev  ## let ruff format the code
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+constraints: $(VENV)/.dev  ## pin what is installed now
+	$(BIN)/python -m pip freeze --exclude-editable --disable-pip-version-check > constraints.txt
+
+clean:  ## remove everything that set-up made
+	rm -rf $(VENV) $(NODE_DIR)/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""An AMQP channel: publishing, deliveries, topology and transactions of one client session."""

@@ -1,0 +1,84 @@
+"""tx.*: publishes and acknowledgements that take effect together, at commit."""
+
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+from broker.channel.confirms import Receipt
+from broker.channel.deliveries import Settlement, unknown_tag
+from broker.protocol.errors import precondition_failed
+
+if TYPE_CHECKING:
+    from broker.channel.channel import Channel
+    from broker.channel.deliveries import Deliveries
+    from broker.protocol.frames import Content
+    from queues.consumers import Consumer
+    from queues.message import Message
+
+
+class Transaction:
+    """What waits for the commit. Acknowledged tags are taken at once: none can be acked twice."""
+
+    def __init__(self, deliveries: "Deliveries") -> None:
+        self._deliveries = deliveries
+        self.publishes: list[Content] = []
+        self._settled: list[tuple[int, Consumer, Message, Settlement]] = []
+
+    def settle(self, items: list[tuple[int, int]], how: Settlement) -> None:
+        unacked = self._deliveries.unacked
+        for tag, bits in items:
+            if bits & 1:
+                tags = self._deliveries.select(tag)
+            elif tag in unacked:
+                tags = [tag]
+            else:
+                raise unknown_tag(tag)
+            self._settled += [(held, *unacked.pop(held), how) for held in tags]
+
+    def take(self) -> "tuple[list[Content], list[tuple[int, Consumer, Message, Settlement]]]":
+        """What is to be committed; the transaction starts anew."""
+        taken = self.publishes, self._settled
+        self.publishes, self._settled = [], []
+        return taken
+
+    def rollback(self) -> None:
+        """Drop the publishes; what was acknowledged is outstanding again."""
+        _, settled = self.take()
+        unacked = self._deliveries.unacked
+        entries = {tag: (consumer, message) for tag, consumer, message, _ in settled} | unacked
+        unacked.clear()
+        unacked.update(sorted(entries.items(), key=lambda entry: entry[0]))
+
+
+def select(channel: "Channel", _method: commands.Tx.Select) -> None:
+    if channel.publisher.confirms is not None:
+        raise precondition_failed("cannot switch from confirm to tx mode")
+    if channel.transaction is None:
+        channel.transaction = Transaction(channel.deliveries)
+    channel.send(commands.Tx.SelectOk)
+
+
+def _transaction(channel: "Channel") -> Transaction:
+    if channel.transaction is None:
+        raise precondition_failed("channel is not transactional")
+    return channel.transaction
+
+
+def commit(channel: "Channel", _method: commands.Tx.Commit) -> None:
+    """Publishes, then acknowledgements, then commit-ok once every queue has stored its part."""
+    publishes, settled = _transaction(channel).take()
+
+    def done(_receipt: Receipt) -> None:
+        channel.send(commands.Tx.CommitOk)
+        channel.link.mark_dirty()
+
+    receipt = Receipt(done)
+    channel.publisher.publish_with(publishes, receipt)
+    for _, consumer, message, how in settled:
+        channel.deliveries.hand_back(consumer, [message], how)
+    receipt.stored([])
+
+
+def rollback(channel: "Channel", _method: commands.Tx.Rollback) -> None:
+    _transaction(channel).rollback()
+    channel.send(commands.Tx.RollbackOk)

@@ -1,0 +1,1 @@
+"""An AMQP connection: its socket, its handshake, its heartbeats, and its channels."""

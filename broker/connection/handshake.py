@@ -1,0 +1,184 @@
+"""The handshake: protocol header, login, tuning, and the choice of a vhost."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+import trio
+from pamqp import commands
+
+from broker.auth import User, Users, parse_amqplain, parse_plain
+from broker.config import Config
+from broker.protocol.constants import FRAME_MIN_BYTES, PROTOCOL_HEADER
+from broker.protocol.errors import ConnectionFailure
+from broker.version import VERSION
+
+if TYPE_CHECKING:
+    from pamqp.base import Frame
+
+    from broker.protocol.tables import Table
+    from broker.vhost import VHost
+
+# Before tuning. Room for long tokens and client properties, little for a stranger to hold.
+HANDSHAKE_FRAME_BYTES: Final = 8192
+
+CAPABILITIES: Final = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+    "direct_reply_to",
+)
+# Clients choose by product and version how to speak: kombu takes qos for what it is here (and in
+# RabbitMQ since 3.3) only from a broker of that name.
+SERVER_PROPERTIES: Final[dict[str, object]] = {
+    "capabilities": dict.fromkeys(CAPABILITIES, True),
+    "cluster_name": "leveret",
+    "information": "Leveret, an AMQP 0-9-1 broker",
+    "platform": f"Leveret {VERSION}",
+    "product": "RabbitMQ",
+    "version": "3.13.7",
+}
+
+FrameT = TypeVar("FrameT", bound="Frame")
+
+
+class HandshakeFailed(Exception):  # noqa: N818 - it ends the connection without a word to the peer
+    """The socket is to be closed without a connection.close."""
+
+
+class Peer(Protocol):
+    """The client, as far as a handshake goes."""
+
+    peer_is_loopback: bool
+
+    async def receive_header(self) -> bytes: ...
+    async def expect(self, kind: type[FrameT]) -> FrameT: ...
+    async def send(self, kind: "type[Frame]", **arguments: object) -> None: ...
+    async def send_raw(self, data: bytes) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """What was agreed on."""
+
+    user: User
+    vhost: "VHost"
+    frame_max: int
+    channel_max: int
+    heartbeat_s: int
+    capabilities: frozenset[str]
+    client_name: str  # chosen by the client; empty if it chose none
+    client_product: str
+
+
+async def shake_hands(
+    peer: Peer, config: Config, users: Users, vhosts: "dict[str, VHost]", *, full: bool
+) -> Session:
+    """Raises ConnectionFailure for what AMQP answers, HandshakeFailed for what it does not.
+
+    `full` says that the node has as many connections as it may have.
+    """
+    if await peer.receive_header() != PROTOCOL_HEADER:
+        await peer.send_raw(PROTOCOL_HEADER)
+        raise HandshakeFailed("protocol header is not AMQP 0-9-1")
+    await peer.send(
+        commands.Connection.Start,
+        version_major=0,
+        version_minor=9,
+        server_properties=SERVER_PROPERTIES,
+        mechanisms="PLAIN AMQPLAIN",
+        locales="en_US",
+    )
+    start_ok = await peer.expect(commands.Connection.StartOk)
+    client = start_ok.client_properties
+    capabilities = _capabilities(client)
+    user = _log_in(start_ok, users, peer_is_loopback=peer.peer_is_loopback)
+    if user is None:
+        await trio.sleep(config.auth_failure_delay_s)
+        if "authentication_failure_close" not in capabilities:
+            raise HandshakeFailed("login refused")
+        raise ConnectionFailure(
+            403,
+            f"Login was refused using authentication mechanism {start_ok.mechanism}. "
+            "For details see the broker logfile.",
+        )
+    await peer.send(
+        commands.Connection.Tune,
+        channel_max=config.channel_max,
+        frame_max=config.frame_max_bytes,
+        heartbeat=config.heartbeat_s,
+    )
+    tune_ok = await peer.expect(commands.Connection.TuneOk)
+    _check_tuning(tune_ok, config)
+    opening = await peer.expect(commands.Connection.Open)
+    vhost = vhosts.get(opening.virtual_host)
+    if vhost is None:
+        raise _not_allowed(f"vhost {opening.virtual_host} not found")
+    if not user.may_enter(vhost.name):
+        raise _not_allowed(f"access to vhost '{vhost.name}' refused for user '{user.name}'")
+    if full:
+        raise _not_allowed(f"connection limit ({config.connections_max}) is reached")
+    return Session(
+        user=user,
+        vhost=vhost,
+        frame_max=tune_ok.frame_max,
+        channel_max=tune_ok.channel_max,
+        heartbeat_s=tune_ok.heartbeat,
+        capabilities=capabilities,
+        client_name=_string(client.get("connection_name")),
+        client_product=_string(client.get("product")),
+    )
+
+
+def _not_allowed(text: str) -> ConnectionFailure:
+    return ConnectionFailure(530, text, method=commands.Connection.Open.index)
+
+
+def _string(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _capabilities(client_properties: "Table") -> frozenset[str]:
+    announced = client_properties.get("capabilities")
+    if not isinstance(announced, dict):
+        return frozenset()
+    return frozenset(name for name, value in announced.items() if value is True)
+
+
+def _log_in(
+    start_ok: commands.Connection.StartOk, users: Users, *, peer_is_loopback: bool
+) -> User | None:
+    response = start_ok.response
+    raw = response.encode() if isinstance(response, str) else response
+    try:
+        if start_ok.mechanism == "PLAIN":
+            _, name, password = parse_plain(raw)
+        elif start_ok.mechanism == "AMQPLAIN":
+            name, password = parse_amqplain(raw)
+        else:
+            raise HandshakeFailed(f"unknown SASL mechanism {start_ok.mechanism!r}")
+    except ValueError as error:
+        raise HandshakeFailed(f"malformed {start_ok.mechanism} response: {error}") from error
+    return users.authenticate(name, password, peer_is_loopback=peer_is_loopback)
+
+
+def _check_tuning(tune_ok: commands.Connection.TuneOk, config: Config) -> None:
+    for name, chosen, offered in (
+        ("frame_max", tune_ok.frame_max, config.frame_max_bytes),
+        ("channel_max", tune_ok.channel_max, config.channel_max),
+    ):
+        if chosen == 0 or chosen > offered:
+            text = (
+                f"negotiated {name} = {chosen} is higher than the maximum allowed value ({offered})"
+            )
+            raise ConnectionFailure(530, text, method=tune_ok.index)
+    if tune_ok.frame_max < FRAME_MIN_BYTES:
+        text = (
+            f"negotiated frame_max = {tune_ok.frame_max} is lower than the minimum allowed value "
+            f"({FRAME_MIN_BYTES})"
+        )
+        raise ConnectionFailure(530, text, method=tune_ok.index)

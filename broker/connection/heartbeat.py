@@ -1,0 +1,51 @@
+"""Heartbeats both ways, on the node's timers."""
+
+from typing import Protocol
+
+from broker.protocol.constants import HEARTBEAT_FRAME
+from broker.timers import Timers
+from flow_control.outbox import Outbox
+
+TICKS_TILL_LOST = 4  # of half an interval each: two heartbeats missed
+
+
+class Watched(Protocol):
+    """What heartbeats know of a connection."""
+
+    outbox: Outbox
+    heard: bool
+    spoke: bool
+
+    def mark_dirty(self) -> None: ...
+    def lost(self, reason: str) -> None: ...
+
+
+class Heartbeat:
+    """Looks at a connection every half interval. It may outlive it by a tick, holding nothing."""
+
+    __slots__ = ("_connection", "_half_ms", "_silent", "_timers")
+
+    def __init__(self, connection: Watched, interval_s: int, timers: Timers) -> None:
+        self._connection: Watched | None = connection
+        self._half_ms = interval_s * 500
+        self._timers = timers
+        self._silent = 0
+        timers.call_at(timers.now_ms() + self._half_ms, self._tick)
+
+    def stop(self) -> None:
+        self._connection = None
+
+    def _tick(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        self._silent = 0 if connection.heard else self._silent + 1
+        connection.heard = False
+        if self._silent >= TICKS_TILL_LOST:
+            connection.lost("missed heartbeats from the client")
+            return
+        if not connection.spoke:
+            connection.outbox.write(HEARTBEAT_FRAME)
+            connection.mark_dirty()
+        connection.spoke = False
+        self._timers.call_at(self._timers.now_ms() + self._half_ms, self._tick)

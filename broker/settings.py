@@ -1,0 +1,176 @@
+"""Kinds of setting: how a value is read from text, what is allowed, and how that is said."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class Kind(Protocol):
+    """What values a setting may have. Both methods raise ValueError for any other."""
+
+    @property
+    def allowed(self) -> str:
+        """The rest of the sentence "it must be …"."""
+
+    def from_text(self, text: str) -> object:
+        """Read the value of a variable or flag."""
+
+    def check(self, value: object) -> object:
+        """Take the value of a TOML key."""
+
+
+@dataclass(frozen=True)
+class WholeNumber:
+    """An integer within limits, both included."""
+
+    low: int
+    high: int
+
+    @property
+    def allowed(self) -> str:
+        return f"a whole number from {self.low} to {self.high}"
+
+    def from_text(self, text: str) -> int:
+        return self.check(int(text))
+
+    def check(self, value: object) -> int:
+        # bool is an int to Python, not to a reader of TOML.
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError
+        if not self.low <= value <= self.high:
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """A length of time within limits, both included."""
+
+    low: float
+    high: float
+
+    @property
+    def allowed(self) -> str:
+        return f"a number of seconds from {self.low:g} to {self.high:g}"
+
+    def from_text(self, text: str) -> float:
+        return self.check(float(text))
+
+    def check(self, value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError
+        if not self.low <= value <= self.high:
+            raise ValueError
+        return float(value)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that is not empty, perhaps of a certain form."""
+
+    pattern: str = r".+"
+    described: str = "that is not empty"
+
+    @property
+    def allowed(self) -> str:
+        return f"a text {self.described}"
+
+    def from_text(self, text: str) -> str:
+        return self.check(text)
+
+    def check(self, value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch(self.pattern, value):
+            raise ValueError
+        return value
+
+
+class Choice:
+    """One of a few words."""
+
+    def __init__(self, *words: str) -> None:
+        self._words = words
+
+    @property
+    def allowed(self) -> str:
+        return "one of " + ", ".join(self._words)
+
+    def from_text(self, text: str) -> str:
+        return self.check(text)
+
+    def check(self, value: object) -> str:
+        if not isinstance(value, str) or value not in self._words:
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A path; whether it can be used shows at start."""
+
+    allowed: str = "the path of a directory"
+
+    def from_text(self, text: str) -> Path:
+        return self.check(text)
+
+    def check(self, value: object) -> Path:
+        if isinstance(value, str) and value and "\0" not in value:
+            return Path(value)
+        if isinstance(value, Path):
+            return value
+        raise ValueError
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names without repetition: a list in TOML, separated by commas in text."""
+
+    at_least: int
+
+    @property
+    def allowed(self) -> str:
+        if self.at_least:
+            return f"a list of at least {self.at_least} name(s), none twice"
+        return "a list of names, none twice"
+
+    def from_text(self, text: str) -> tuple[str, ...]:
+        return self.check([name.strip() for name in text.split(",")] if text else [])
+
+    def check(self, value: object) -> tuple[str, ...]:
+        if not isinstance(value, list | tuple) or len(value) < self.at_least:
+            raise ValueError
+        if not all(isinstance(name, str) and name for name in value):
+            raise ValueError
+        if len(set(value)) != len(value):
+            raise ValueError
+        return tuple(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A field of the configuration that file, environment and command line can set."""
+
+    name: str
+    kind: Kind
+    summary: str
+    default_text: str
+    variable: str
+    flag: str
+
+    @classmethod
+    def from_field(cls, field: dataclasses.Field[Any], variable_prefix: str) -> Setting:
+        return cls(
+            name=field.name,
+            kind=field.metadata["kind"],
+            summary=field.metadata["summary"],
+            default_text=field.metadata.get("default_text") or _as_text(field.default),
+            variable=variable_prefix + field.name.upper(),
+            flag="--" + field.name.replace("_", "-"),
+        )
+
+
+def _as_text(default: object) -> str:
+    return ",".join(default) if isinstance(default, tuple) else str(default)

@@ -1,0 +1,362 @@
+"""A virtual host: its exchanges, queues and bindings, and the routing of messages among them."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from broker import dead_letter
+from broker.auth import User
+from broker.equivalence import check_arguments, check_property
+from broker.protocol.errors import (
+    access_refused,
+    not_found,
+    precondition_failed,
+    resource_locked,
+)
+from broker.protocol.tables import Table
+from broker.routes import RouteCache, Target
+from broker.timers import Timers
+from exchanges.exchange import Exchange
+from exchanges.kinds import KINDS, validate_binding
+from exchanges.routing import needs_headers, route
+from queues.message import Message
+from queues.options import EQUIVALENCE_ARGUMENTS, InvalidArgumentError, parse_options
+from queues.queue import Queue
+
+PREDECLARED: Final = (
+    ("amq.direct", "direct"),
+    ("amq.fanout", "fanout"),
+    ("amq.headers", "headers"),
+    ("amq.match", "headers"),
+    ("amq.topic", "topic"),
+)
+RESERVED_PREFIX: Final = "amq."
+
+_LOCKED: Final = (
+    "cannot obtain exclusive access to locked {}. It could be originally declared on another "
+    "connection or the exclusive property value does not match that of the original declaration."
+)
+
+
+class VHost:
+    """Changes are plain calls that raise ChannelError; nothing here awaits."""
+
+    def __init__(self, name: str, timers: Timers) -> None:
+        self.name = name
+        self.exchanges: dict[str, Exchange] = {}
+        self.queues: dict[str, Queue] = {}
+        self.reply_targets: dict[str, Target] = {}  # by rewritten reply-to address
+        self.default = Exchange("", "direct", durable=True)
+        self.exchanges[""] = self.default
+        for exchange, kind in PREDECLARED:
+            self.exchanges[exchange] = Exchange(exchange, kind, durable=True)
+        self.exchanges["amq.rabbitmq.trace"] = Exchange(
+            "amq.rabbitmq.trace", "topic", durable=True, internal=True
+        )
+        self._timers = timers
+        self._caches: dict[User, RouteCache] = {}
+        self._sources: dict[object, dict[Exchange, None]] = {}  # destination → who is bound to it
+        self._owned: dict[object, dict[Queue, None]] = {}  # exclusive queues by connection
+        self._letters: list[tuple[Queue, list[Message], str]] = []
+        self._burying = False
+
+    # Looking up
+
+    def exchange(self, name: str) -> Exchange:
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise not_found(f"no {self._exchange_text(name)}")
+        return exchange
+
+    def queue(self, name: str, *, user_of: object) -> Queue:
+        """The queue, unless it is exclusive to another connection than `user_of`."""
+        queue = self.queues.get(name)
+        if queue is None:
+            raise not_found(f"no {self._queue_text(name)}")
+        if queue.owner is not None and queue.owner is not user_of:
+            raise resource_locked(_LOCKED.format(self._queue_text(name)))
+        return queue
+
+    def _exchange_text(self, name: str) -> str:
+        return f"exchange '{name}' in vhost '{self.name}'"
+
+    def _queue_text(self, name: str) -> str:
+        return f"queue '{name}' in vhost '{self.name}'"
+
+    # Exchanges
+
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Table,
+    ) -> None:
+        _refuse_default_exchange(name)
+        if kind not in KINDS:
+            raise precondition_failed(f"unknown exchange type '{kind}'")
+        existing = self.exchanges.get(name)
+        thing = self._exchange_text(name)
+        if existing is not None:
+            check_property("type", thing, received=kind, current=existing.type)
+            check_property("durable", thing, received=durable, current=existing.durable)
+            check_property("auto_delete", thing, received=auto_delete, current=existing.auto_delete)
+            check_property("internal", thing, received=internal, current=existing.internal)
+            names = ("alternate-exchange",)
+            check_arguments(names, thing, received=arguments, current=existing.arguments)
+            return
+        if name.startswith(RESERVED_PREFIX):
+            raise access_refused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        try:
+            self.exchanges[name] = Exchange(
+                name,
+                kind,
+                durable=durable,
+                auto_delete=auto_delete,
+                internal=internal,
+                arguments=arguments,
+            )
+        except ValueError as error:
+            raise precondition_failed(f"{error} in {thing}") from None
+        self._forget_routes()
+
+    def delete_exchange(self, name: str, *, if_unused: bool) -> None:
+        _refuse_default_exchange(name)
+        if name.startswith(RESERVED_PREFIX) and name in self.exchanges:
+            text = f"deletion of system {self._exchange_text(name)} not allowed"
+            raise access_refused(text)
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            return
+        if if_unused and exchange.has_bindings:
+            raise precondition_failed(f"{self._exchange_text(name)} in use")
+        self._drop_exchange(exchange)
+
+    def _drop_exchange(self, exchange: Exchange) -> None:
+        del self.exchanges[exchange.name]
+        for binding in list(exchange.bindings()):
+            sources = self._sources.get(binding.destination)
+            if sources is not None:
+                sources.pop(exchange, None)
+        self._unbind_destination(exchange)
+        self._forget_routes()
+
+    # Queues
+
+    def declare_queue(
+        self,
+        name: str,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        owner: object | None,
+        arguments: Table,
+        user_of: object,
+    ) -> Queue:
+        """Make the queue, or check that it is the same. `owner` is set for an exclusive one."""
+        existing = self.queues.get(name)
+        if existing is not None:
+            self._check_same_queue(
+                existing,
+                durable=durable,
+                auto_delete=auto_delete,
+                owner=owner,
+                arguments=arguments,
+                user_of=user_of,
+            )
+            existing.touch()
+            return existing
+        try:
+            options = parse_options(arguments)
+        except InvalidArgumentError as error:
+            text = f"invalid arg '{error.name}' for {self._queue_text(name)}: {error.reason}"
+            raise precondition_failed(text) from None
+        if options.type == "quorum":
+            for wrong, label in (
+                (not durable, "non-durable"),
+                (auto_delete, "auto-delete"),
+                (owner is not None, "exclusive-owner"),
+            ):
+                if wrong:
+                    text = f"invalid property '{label}' for {self._queue_text(name)}"
+                    raise precondition_failed(text)
+        queue = Queue(
+            name,
+            self,
+            options,
+            arguments=arguments,
+            durable=durable,
+            auto_delete=auto_delete,
+            owner=owner,
+        )
+        self.queues[name] = queue
+        if owner is not None:
+            self._owned.setdefault(owner, {})[queue] = None
+        self._bind(self.default, queue, name, {})
+        return queue
+
+    def _check_same_queue(
+        self,
+        queue: Queue,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        owner: object | None,
+        arguments: Table,
+        user_of: object,
+    ) -> None:
+        thing = self._queue_text(queue.name)
+        if queue.owner is not owner or (queue.owner is not None and queue.owner is not user_of):
+            raise resource_locked(_LOCKED.format(thing))
+        check_property("durable", thing, received=durable, current=queue.durable)
+        check_property("auto_delete", thing, received=auto_delete, current=queue.auto_delete)
+        received = {"x-queue-type": queue.options.type, **arguments}
+        current = {"x-queue-type": queue.options.type, **queue.arguments}
+        check_arguments(EQUIVALENCE_ARGUMENTS, thing, received=received, current=current)
+
+    def delete_queue(self, name: str, *, if_unused: bool, if_empty: bool, user_of: object) -> int:
+        """The number of messages that went with it; deleting what is not there is fine."""
+        if name not in self.queues:
+            return 0
+        queue = self.queue(name, user_of=user_of)
+        if if_unused and queue.consumer_count:
+            raise precondition_failed(f"{self._queue_text(name)} in use")
+        if if_empty and queue.ready:
+            raise precondition_failed(f"{self._queue_text(name)} not empty")
+        return self._drop_queue(queue)
+
+    def queue_unused(self, queue: Queue) -> None:
+        """An auto-delete queue lost its last consumer, an exclusive one its connection, …"""
+        if self.queues.get(queue.name) is queue:
+            self._drop_queue(queue)
+
+    def forget_owner(self, owner: object) -> None:
+        """A connection ended: its exclusive queues go."""
+        for queue in list(self._owned.get(owner, ())):
+            self._drop_queue(queue)
+
+    def _drop_queue(self, queue: Queue) -> int:
+        del self.queues[queue.name]
+        if queue.owner is not None:
+            owned = self._owned[queue.owner]
+            del owned[queue]
+            if not owned:
+                del self._owned[queue.owner]
+        self._unbind_destination(queue)
+        self._forget_routes()
+        return queue.delete()
+
+    # Bindings
+
+    def bind(self, source: str, destination: Queue | Exchange, key: str, arguments: Table) -> None:
+        _refuse_default_exchange(source)
+        exchange = self.exchange(source)
+        try:
+            validate_binding(exchange.type, key, arguments)
+        except ValueError as error:
+            raise precondition_failed(str(error)) from None
+        self._bind(exchange, destination, key, arguments)
+
+    def _bind(
+        self, exchange: Exchange, destination: Queue | Exchange, key: str, arguments: Table
+    ) -> None:
+        if exchange.bind(destination, key, arguments):
+            self._sources.setdefault(destination, {})[exchange] = None
+            self._forget_routes()
+
+    def unbind(
+        self, source: str, destination: Queue | Exchange, key: str, arguments: Table
+    ) -> None:
+        _refuse_default_exchange(source)
+        exchange = self.exchanges.get(source)
+        if exchange is not None and exchange.unbind(destination, key, arguments):
+            self._after_unbind(exchange)
+
+    def _unbind_destination(self, destination: Queue | Exchange) -> None:
+        for exchange in self._sources.pop(destination, {}):
+            if exchange.unbind_all(destination):
+                self._after_unbind(exchange)
+
+    def _after_unbind(self, exchange: Exchange) -> None:
+        self._forget_routes()
+        gone = exchange.auto_delete and not exchange.has_bindings
+        if gone and self.exchanges.get(exchange.name) is exchange:
+            self._drop_exchange(exchange)
+
+    # Routing
+
+    def routes_for(self, user: User) -> RouteCache:
+        cache = self._caches.get(user)
+        if cache is None:
+
+            def may_write(exchange: str) -> bool:
+                return user.may(self.name, "write", exchange)
+
+            find_reply = self.reply_targets.get
+            cache = RouteCache(self.name, self.exchange, self._targets, find_reply, may_write)
+            self._caches[user] = cache
+        return cache
+
+    def _forget_routes(self) -> None:
+        for cache in self._caches.values():
+            cache.routes.clear()
+
+    def _targets(self, exchange: Exchange, key: str) -> tuple[Target, ...] | None:
+        """Where a key leads; None where headers decide."""
+        if needs_headers(exchange, self.exchanges.get):
+            return None
+        return tuple(self.route(exchange, (key,), {}))
+
+    def route(self, exchange: Exchange, keys: Sequence[str], headers: Table) -> list[Queue]:
+        queues: list[Queue] = route(exchange, keys, headers, self.exchanges.get)
+        return queues
+
+    # Dead letters, and what else queues ask for
+
+    def now_ms(self) -> int:
+        return self._timers.now_ms()
+
+    def call_at(self, when_ms: int, callback: Callable[[], None]) -> None:
+        self._timers.call_at(when_ms, callback)
+
+    def dead_letter(self, queue: Queue, messages: list[Message], reason: str) -> None:
+        """Publish to the queue's dead-letter exchange. Deaths that this causes wait their turn."""
+        if queue.options.dead_letter_exchange is None:
+            return
+        self._letters.append((queue, messages, reason))
+        if self._burying:
+            return
+        self._burying = True
+        try:
+            while self._letters:
+                self._bury(*self._letters.pop(0))
+        finally:
+            self._burying = False
+
+    def _bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
+        exchange = self.exchanges.get(queue.options.dead_letter_exchange or "")
+        if exchange is None:
+            return
+        now_ms = self.now_ms()
+        arrivals: dict[Queue, list[Message]] = {}
+        for message in messages:
+            letter = dead_letter.bury(message, queue, reason, now_ms)
+            headers = dead_letter.headers_of(letter)
+            key = dead_letter.split_address(letter.address)[1]
+            cc = headers.get("CC")
+            keys = [key, *[k for k in cc if isinstance(k, str)]] if isinstance(cc, list) else [key]
+            for target in self.route(exchange, keys, headers):
+                if not dead_letter.is_cycle(letter, target.name):
+                    arrivals.setdefault(target, []).append(letter.copy())
+        for target, letters in arrivals.items():
+            target.publish(letters, None)
+
+    def statistics(self) -> dict[str, int]:
+        return {"exchanges": len(self.exchanges), "queues": len(self.queues)}
+
+
+def _refuse_default_exchange(name: str) -> None:
+    if not name:
+        raise access_refused("operation not permitted on the default exchange")

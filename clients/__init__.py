@@ -1,0 +1,1 @@
+"""Client libraries for Leveret. They share broker.protocol with the server and nothing else."""

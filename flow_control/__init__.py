@@ -1,0 +1,1 @@
+"""Backpressure between the stages of the broker: prefetch credit, bounded write buffers."""

@@ -1,0 +1,333 @@
+"""The FIFO machine: batches of messages in, deliveries to consumers out. Storage: memory."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from queues.consumers import Consumer, Dispatcher
+from queues.message import Message
+from queues.options import QueueOptions
+from queues.ready import FifoReady, PriorityReady, Ready
+
+
+class Context(Protocol):
+    """What a queue asks of the broker around it."""
+
+    def now_ms(self) -> int: ...
+    def call_at(self, when_ms: int, callback: Callable[[], None]) -> None: ...
+    def dead_letter(self, queue: "Queue", messages: list[Message], reason: str) -> None: ...
+    def queue_unused(self, queue: "Queue") -> None: ...
+
+
+class Receipt(Protocol):
+    """Told by each queue of a publish when its messages are safe, or which of them it refuses."""
+
+    def stored(self, refused: list[Message]) -> None: ...
+
+
+class Queue:
+    """A queue on this node. Nothing here awaits: each call decides and acts."""
+
+    __slots__ = (
+        "_context",
+        "_dispatcher",
+        "_has_expiry",
+        "_mixed_expiry",
+        "_next_sequence",
+        "_ready",
+        "_touched_ms",
+        "_wake_ms",
+        "arguments",
+        "auto_delete",
+        "deleted",
+        "durable",
+        "name",
+        "options",
+        "owner",
+        "unacked",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        context: Context,
+        options: QueueOptions,
+        *,
+        arguments: Mapping[str, object],
+        durable: bool,
+        auto_delete: bool,
+        owner: object | None,
+    ) -> None:
+        self.name = name
+        self.options = options
+        self.arguments = arguments
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.owner = owner  # the connection of an exclusive queue
+        self.unacked = 0
+        self.deleted = False
+        self._context = context
+        self._ready: Ready = (
+            FifoReady() if not options.max_priority else PriorityReady(options.max_priority)
+        )
+        self._dispatcher = Dispatcher(single_active=options.single_active_consumer)
+        self._next_sequence = 0
+        self._has_expiry = options.message_ttl_ms is not None
+        self._mixed_expiry = bool(options.max_priority)  # expiry is not in order of delivery
+        self._wake_ms: int | None = None  # when the timer for the head's expiry is set
+        self._touched_ms = 0
+        if options.expires_ms is not None:
+            self._touched_ms = context.now_ms()
+            context.call_at(self._touched_ms + options.expires_ms, self._check_unused)
+
+    # What is in it
+
+    @property
+    def ready(self) -> int:
+        return len(self._ready)
+
+    @property
+    def ready_bytes(self) -> int:
+        return self._ready.size_bytes
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        return self._dispatcher.consumers
+
+    @property
+    def consumer_count(self) -> int:
+        return len(self._dispatcher)
+
+    @property
+    def counts_deliveries(self) -> bool:
+        """Whether redeliveries carry the header x-delivery-count."""
+        return self.options.type == "quorum"
+
+    # Messages in
+
+    def publish(self, messages: list[Message], receipt: Receipt | None) -> None:
+        """Take a batch. The receipt is told at once: in memory, stored means enqueued."""
+        if self.deleted:
+            if receipt is not None:
+                receipt.stored([])
+            return
+        options = self.options
+        refused: list[Message] = []
+        limited = options.max_length is not None or options.max_length_bytes is not None
+        if limited and options.overflow != "drop-head":
+            refused = self._publish_within_limits(messages)
+        else:
+            self._enqueue(messages)
+            if limited:
+                self._drop_over_limit()
+        if refused and options.overflow == "reject-publish-dlx":
+            self._context.dead_letter(self, [m.copy() for m in refused], "maxlen")
+        if receipt is not None:
+            receipt.stored(refused)
+
+    def _enqueue(self, messages: list[Message]) -> None:
+        sequence = self._next_sequence
+        for message in messages:
+            message.sequence = sequence
+            sequence += 1
+        self._next_sequence = sequence
+        self._stamp_expiry(messages)
+        self._ready.push(messages)
+        self._dispatch()
+
+    def _publish_within_limits(self, messages: list[Message]) -> list[Message]:
+        refused = []
+        for message in messages:
+            if self._fits(message):
+                self._enqueue([message])
+            else:
+                refused.append(message)
+        return refused
+
+    def _fits(self, message: Message) -> bool:
+        options, ready = self.options, self._ready
+        if options.max_length is not None and len(ready) + 1 > options.max_length:
+            return False
+        most = options.max_length_bytes
+        return most is None or ready.size_bytes + message.body_bytes <= most
+
+    def _drop_over_limit(self) -> None:
+        options, ready = self.options, self._ready
+        dropped = []
+        while len(ready) and (
+            (options.max_length is not None and len(ready) > options.max_length)
+            or (
+                options.max_length_bytes is not None and ready.size_bytes > options.max_length_bytes
+            )
+        ):
+            dropped.append(ready.pop_oldest())
+        if dropped:
+            self._context.dead_letter(self, dropped, "maxlen")
+
+    # Expiry
+
+    def _stamp_expiry(self, messages: list[Message]) -> None:
+        """Turn each message's own TTL and the queue's into a time; the smaller one counts."""
+        ttl = self.options.message_ttl_ms
+        own = [m for m in messages if m.expires_at is not None]
+        if own:
+            # The head may expire after those behind it: they must be looked at one by one.
+            self._has_expiry = self._mixed_expiry = True
+        if ttl is not None:
+            due = self._context.now_ms() + ttl
+            for message in messages:
+                mine = message.expires_at
+                message.expires_at = due if mine is None else min(mine, due)
+
+    def _expire_until(self, time_ms: int) -> None:
+        """Dead-letter what expired before `time_ms` at the head, and set a timer for the next."""
+        expired = []
+        head = self._ready.head()
+        while head is not None and head.expires_at is not None and head.expires_at < time_ms:
+            expired.append(self._ready.pop())
+            head = self._ready.head()
+        if head is not None and head.expires_at is not None:
+            self._wake_at(head.expires_at)
+        if expired:
+            self._context.dead_letter(self, expired, "expired")
+
+    def _wake_at(self, when_ms: int) -> None:
+        if self._wake_ms is None or when_ms < self._wake_ms:
+            self._wake_ms = when_ms
+            self._context.call_at(when_ms, self._on_wake)
+
+    def _on_wake(self) -> None:
+        self._wake_ms = None
+        if not self.deleted:
+            self._dispatch()
+
+    def _check_unused(self) -> None:
+        """x-expires: the queue goes when it had no consumer and no use for that long."""
+        expires_ms = self.options.expires_ms
+        if self.deleted or expires_ms is None:
+            return
+        now = self._context.now_ms()
+        if len(self._dispatcher):
+            self._touched_ms = now
+        due = self._touched_ms + expires_ms
+        if due <= now:
+            self._context.queue_unused(self)
+        else:
+            self._context.call_at(due, self._check_unused)
+
+    def touch(self) -> None:
+        """A declare, a get or a leaving consumer counts as use."""
+        if self.options.expires_ms is not None:
+            self._touched_ms = self._context.now_ms()
+
+    # Messages out
+
+    def _dispatch(self) -> None:
+        if self._has_expiry:
+            self._dispatch_unexpired()
+        elif len(self._ready) and len(self._dispatcher):
+            self.unacked += self._dispatcher.deal(self._ready)
+
+    def _dispatch_unexpired(self) -> None:
+        """A message due this very millisecond (a TTL of zero) reaches a consumer that waits."""
+        now = self._context.now_ms()
+        self._expire_until(now)
+        if not self._mixed_expiry:
+            self.unacked += self._dispatcher.deal(self._ready)
+        else:
+            while len(self._ready) and (held := self._dispatcher.deal_one(self._ready)) is not None:
+                self.unacked += held
+                self._expire_until(now)
+        self._expire_until(now + 1)
+
+    def get(self, holder: Consumer) -> Message | None:
+        """basic.get: the head, held by `holder` unless that is no-ack."""
+        self.touch()
+        if self._has_expiry:
+            self._expire_until(self._context.now_ms() + 1)
+        if not len(self._ready):
+            return None
+        if not holder.no_ack:
+            self.unacked += 1
+        return self._ready.pop()
+
+    def settle(self, consumer: Consumer, messages: list[Message]) -> None:
+        """Acked: gone for good."""
+        self._returned(consumer, len(messages))
+        if len(self._ready):
+            self._dispatch()
+
+    def requeue(self, consumer: Consumer, messages: list[Message]) -> None:
+        """Back to their old places, redelivered; over the delivery limit they are dead-lettered."""
+        if self.deleted:
+            return
+        limit = self.options.delivery_limit
+        back: list[Message] = []
+        dead: list[Message] = []
+        for message in messages:
+            message.redelivered = True
+            message.delivery_count += 1
+            (dead if limit is not None and message.delivery_count > limit else back).append(message)
+        self._ready.put_back(back)
+        self._returned(consumer, len(messages))
+        if dead:
+            self._context.dead_letter(self, dead, "delivery_limit")
+        self._dispatch()
+        self._after_return()
+
+    def discard(self, consumer: Consumer, messages: list[Message]) -> None:
+        """Rejected without requeue: dead-lettered, or dropped."""
+        if self.deleted:
+            return
+        self._returned(consumer, len(messages))
+        self._context.dead_letter(self, messages, "rejected")
+        if len(self._ready):
+            self._dispatch()
+
+    def _after_return(self) -> None:
+        limited = self.options.max_length is not None or self.options.max_length_bytes is not None
+        if limited and self.options.overflow == "drop-head":
+            self._drop_over_limit()
+
+    def _returned(self, consumer: Consumer, count: int) -> None:
+        self.unacked -= count
+        self._dispatcher.wake(consumer)
+
+    def purge(self) -> int:
+        count = len(self._ready)
+        self._ready.clear()
+        return count
+
+    # Consumers
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        self._dispatcher.add(consumer)
+
+    def start_consumer(self) -> None:
+        """Deliver what waits; apart from `add_consumer` so that consume-ok can go out first."""
+        self._dispatch()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Cancelled or lost. What it holds stays with its channel."""
+        if self.deleted:
+            return
+        self._dispatcher.remove(consumer)
+        self.touch()
+        if self.auto_delete and not len(self._dispatcher):
+            self._context.queue_unused(self)
+        elif len(self._ready):
+            self._dispatch()
+
+    def consumer_ready(self, consumer: Consumer) -> None:
+        """Its connection drained, or its channel's credit grew."""
+        self._dispatcher.wake(consumer)
+        if len(self._ready):
+            self._dispatch()
+
+    def delete(self) -> int:
+        """Called by the vhost that forgot it. Consumers are told; the number of ready messages."""
+        count = len(self._ready)
+        self.deleted = True
+        self._ready.clear()
+        for consumer in self._dispatcher.consumers:
+            consumer.sink.consumer_cancelled(consumer)
+        return count

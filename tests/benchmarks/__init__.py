@@ -1,0 +1,1 @@
+"""Tests of the benchmarks: that what they count is what was sent."""

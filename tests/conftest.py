@@ -1,0 +1,90 @@
+"""The broker that tests share, and what every test over a socket starts from."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.process import TRACEBACK, BrokerProcess, OtherBroker
+from tests.support.scene import Scene
+from tests.support.wire import WireChannel, WireConnection
+
+OTHER_BROKER = "LEVERET_TEST_URL"
+StartBroker = Callable[..., BrokerProcess]
+
+# The default makes a wrong password cost a second, which is for attackers and not for tests.
+SHARED_BROKER_FLAGS = ("--auth-failure-delay-s", "0.2")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        f"leveret_only: needs this broker itself; skipped when {OTHER_BROKER} names another",
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if OTHER_BROKER in os.environ:
+        skip = pytest.mark.skip(reason=f"{OTHER_BROKER} names another broker")
+        for item in items:
+            if item.get_closest_marker("leveret_only"):
+                item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess | OtherBroker]:
+    """One broker for all tests that need no special configuration."""
+    if url := os.environ.get(OTHER_BROKER):
+        yield OtherBroker(url)
+        return
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), *SHARED_BROKER_FLAGS)
+    yield process
+    try:
+        process.assert_sound()
+    finally:
+        code = process.stop()
+    assert code == 0, process.log_text()
+    assert TRACEBACK not in process.log_text(), process.log_text()
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Start brokers of the test's own; arguments as for BrokerProcess. They must end soundly."""
+    started: list[BrokerProcess] = []
+
+    def start(
+        *arguments: str, env: dict[str, str] | None = None, config: str | None = None
+    ) -> BrokerProcess:
+        directory = tmp_path / f"broker{len(started)}"
+        started.append(BrokerProcess(directory, *arguments, env=env, config=config))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.alive:
+            assert process.stop() == 0, process.log_text()
+        assert TRACEBACK not in process.log_text(), process.log_text()
+
+
+@pytest.fixture
+def amqp_url(broker: BrokerProcess | OtherBroker) -> str:
+    return broker.amqp_url()
+
+
+@pytest.fixture
+def scene(amqp_url: str) -> Iterator[Scene]:
+    """Connections and names for one test, gone after it."""
+    scene = Scene(amqp_url)
+    yield scene
+    scene.clean_up()
+
+
+@pytest.fixture
+def connection(scene: Scene) -> WireConnection:
+    return scene.connect()
+
+
+@pytest.fixture
+def channel(connection: WireConnection) -> WireChannel:
+    return connection.open_channel()

@@ -1,0 +1,1 @@
+"""What AMQP clients rely on, checked frame by frame over a real socket."""

@@ -1,0 +1,1 @@
+"""Tools shared by tests: broker processes, a raw AMQP client."""

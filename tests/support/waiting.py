@@ -1,0 +1,14 @@
+"""Waiting for what another party does in its own time."""
+
+import time
+from collections.abc import Callable
+
+PAUSE_S = 0.005
+
+
+def eventually(condition: Callable[[], object], what: str, *, within_s: float = 10.0) -> None:
+    """Ask until the answer is true; the pause only keeps the asking from eating the processor."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {within_s} s for {what}"
+        time.sleep(PAUSE_S)
