@@ -95,7 +95,7 @@ class Connection:
                 self._nursery = nursery
                 if await self._open(full=full):
                     await self._serve()
-                    await self._linger()
+                    await self._linger(half_close=self.state is State.CLOSED)
                 nursery.cancel_scope.cancel()
         finally:
             self._release()
@@ -115,7 +115,7 @@ class Connection:
             self._log.warning("handshake_refused", code=failure.code, reason=failure.text)
             self._write_close(failure)
             self.flush()
-            await self._linger()
+            await self._linger(half_close=True)
         else:
             self._start(session)
             return True
@@ -180,14 +180,20 @@ class Connection:
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
 
-    async def _linger(self) -> None:
-        """Let the last words out and the answer in: closing with bytes unread would reset them."""
+    async def _linger(self, *, half_close: bool) -> None:
+        """Let the last words out and the answer in: closing with bytes unread would reset them.
+
+        With `half_close` the client sees the end of the stream right behind our last word.
+        """
         with trio.move_on_after(CLOSE_TIMEOUT_S):
+            while half_close and not self._transport.idle:
+                await self._transport.wait_writable()
+                self._transport.flush_nowait()
+            if half_close:
+                self._transport.send_eof()
             while not self._transport.broken:
                 data = await self._transport.receive()
-                if not data:
-                    return
-                if self._closes_with(self._reader.feed(data)):
+                if not data or self._closes_with(self._reader.feed(data)):
                     return
 
     def _closes_with(self, batches: list[Batch]) -> bool:

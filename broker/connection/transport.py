@@ -1,5 +1,6 @@
 """A client's socket: large reads; writes that go at once as far as the kernel takes them."""
 
+import contextlib
 import os
 from typing import Final
 
@@ -71,6 +72,11 @@ class SocketTransport:
 
     async def wait_writable(self) -> None:
         await trio.lowlevel.wait_writable(self._fd)
+
+    def send_eof(self) -> None:
+        """Tell the peer that nothing more will come."""
+        with contextlib.suppress(OSError):
+            self._stream.socket.shutdown(trio.socket.SHUT_WR)
 
     def reset(self) -> None:
         """Forget what could not be sent: the connection is given up."""

@@ -34,7 +34,7 @@ INTEGERS = {
     "octet": [0, 1, 255],
     "short": [0, 1, 2, 65535],
     "long": [0, 1, 7, 2**32 - 1],
-    "longlong": [0, 1, 2, 3, 2**63],
+    "longlong": [0, 1, 2, 3, 2**63 - 1],
 }
 ARGUMENTS: list[tuple[str, list[Any]]] = [
     ("x-message-ttl", [0, 50, -1, "soon"]),
@@ -48,7 +48,7 @@ ARGUMENTS: list[tuple[str, list[Any]]] = [
     ("x-match", ["any", "all", "most"]),
     ("x-priority", [-5, 10, "top"]),
     ("alternate-exchange", ["amq.fanout", 3]),
-    ("deep", [{"a": [{"b": [None, True, 1.5, b"bytes"]}]}]),
+    ("deep", [{"a": [{"b": [None, True, 1.5, bytearray(b"bytes")]}]}]),
 ]
 # A client that sends these ends its own conversation, so they come seldom.
 ENDING = (Connection.Close, Connection.CloseOk, Channel.Close, Channel.CloseOk)

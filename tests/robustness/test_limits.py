@@ -116,7 +116,7 @@ def test_configured_limits_are_offered_and_enforced(
 def test_sigterm_tells_clients_goodbye_and_ends_well(
     start_broker: Callable[..., BrokerProcess],
 ) -> None:
-    broker = start_broker()
+    broker = start_broker("--shutdown-grace-s", "1")
     polite, gone = (WireConnection.connect(broker.amqp_url()) for _ in range(2))
     polite.open_channel()
     gone.abort()

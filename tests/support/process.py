@@ -33,6 +33,7 @@ class BrokerProcess:
         self.data_dir = directory / "data"
         self._log_path = directory / "broker.log"
         self._output: list[str] = []
+        self._asked_to_end = False
         self._announced = threading.Event()
         self._ready: re.Match[str] | None = None
         command = [sys.executable, "-m", "broker", "serve", "--amqp-port", "0", "--http-port", "0"]
@@ -84,8 +85,9 @@ class BrokerProcess:
         return "".join(self._output) + self._log_path.read_text(errors="replace")
 
     def terminate(self) -> None:
-        """Ask it to end and do not wait."""
-        if self.alive:
+        """Ask it to end, once, and do not wait."""
+        if self.alive and not self._asked_to_end:
+            self._asked_to_end = True
             self._process.send_signal(signal.SIGTERM)
 
     def stop(self) -> int:
