@@ -1,6 +1,8 @@
 """The server: listeners, the accept loop, readiness, and shutdown in one order."""
 
+import contextlib
 import gc
+import resource
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -51,7 +53,7 @@ class Server:
             SocketTransport(stream, Outbox()),
             self.node,
             peer=f"{address[0]}:{address[1]}",
-            peer_is_loopback=ip_address(address[0].split("%")[0]).is_loopback,
+            peer_is_loopback=_is_loopback(address[0]),
         )
         self.connections.add(connection)
         try:
@@ -87,6 +89,7 @@ async def serve(
     server = Server(node)
     router = Router()
     add_health(router, lambda: _status(node))
+    _raise_file_limit()
     _spare_the_collector()
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
@@ -105,6 +108,19 @@ async def serve(
             await server.shut_down()
             nursery.cancel_scope.cancel()
     _log.info("stopped")
+
+
+def _is_loopback(host: str) -> bool:
+    address = ip_address(host.split("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)  # an IPv4 peer of a dual-stack listener
+    return (mapped or address).is_loopback
+
+
+def _raise_file_limit() -> None:
+    """Each connection is a file; the usual soft limit of 1,024 is for programs that use select."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _ready_line(config: Config, amqp: trio.SocketListener, http: trio.SocketListener) -> str:

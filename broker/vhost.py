@@ -305,12 +305,16 @@ class VHost:
 
     def _targets(self, exchange: Exchange, key: str) -> tuple[Target, ...] | None:
         """Where a key leads; None where headers decide."""
-        if needs_headers(exchange, self.exchanges.get):
+        if needs_headers(exchange, self._alternate):
             return None
         return tuple(self.route(exchange, (key,), {}))
 
+    def _alternate(self, name: str) -> Exchange | None:
+        """An exchange by name as alternates name it: the default exchange is not among them."""
+        return self.exchanges.get(name) if name else None
+
     def route(self, exchange: Exchange, keys: Sequence[str], headers: Table) -> list[Queue]:
-        queues: list[Queue] = route(exchange, keys, headers, self.exchanges.get)
+        queues: list[Queue] = route(exchange, keys, headers, self._alternate)
         return queues
 
     # Dead letters, and what else queues ask for

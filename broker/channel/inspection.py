@@ -13,10 +13,10 @@ from broker.protocol.constants import (
     FLAG_TIMESTAMP,
     FLAG_USER_ID,
 )
-from broker.protocol.content import join_header, split_properties
+from broker.protocol.content import join_header, layout_of, property_bounds
 from broker.protocol.errors import ConnectionFailure, precondition_failed
 from broker.protocol.methods import short_string
-from broker.protocol.tables import decode_table, join_table, split_table, text
+from broker.protocol.tables import check_table, decode_table, join_table, split_table, text
 from broker.routes import REPLY_TO
 from broker.vhost import VHost
 from queues.options import EXPIRES_MS_MAX
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 PLAIN_MAX: Final = 4096
 PLAIN_BYTES_MAX: Final = 512  # longer ones carry something unique and would never be met again
 
-_REPLY_TO_RAW: Final = short_string(REPLY_TO)
+_REPLY_TO_RAW: Final = REPLY_TO.encode()
 _ASKING: Final = FLAG_PRIORITY | FLAG_REPLY_TO | FLAG_EXPIRATION | FLAG_USER_ID
+# Properties with a new value each time: such a block is not worth remembering.
+PASSING: Final = FLAG_CORRELATION_ID | FLAG_MESSAGE_ID | FLAG_TIMESTAMP
+_PASSING: Final = PASSING | _ASKING
 # Properties that a consistent-hash exchange may hash, under the names its table looks for.
 _HASHABLE: Final = (
     (FLAG_MESSAGE_ID, "\0message_id"),
@@ -61,25 +64,30 @@ class Inspector:
         self.reply_to: str | None = None  # the address of this channel's reply consumer
 
     def inspect(self, message: "Message", route: "Route") -> "tuple[Target, ...]":
-        """Apply what the properties ask for, and answer where the message goes."""
+        """Check the properties, apply what they ask for, and answer where the message goes."""
+        flags, frames = message.flags, message.frames
+        copies = False
         try:
-            values = split_properties(message.flags, message.frames, message.header_bytes)
-            raw_headers = values.get(FLAG_HEADERS)
-            headers = split_table(raw_headers)[0] if raw_headers is not None else {}
+            bounds = property_bounds(flags, frames, message.header_bytes)
+            if flags & FLAG_HEADERS:
+                at = layout_of(flags).where[FLAG_HEADERS]
+                start, end = bounds[at], bounds[at + 1]
+                check_table(frames, start, end)
+                copies = frames.find(b"CC", start, end) >= 0  # maybe; looked at closely below
         except ValueError as error:
             text_ = f"malformed content header: {error}"
             raise ConnectionFailure(501, text_, method=BASIC_PUBLISH) from error
-        if message.flags & _ASKING:
-            self._obey(message, values)
+        if flags & _ASKING:
+            self._obey(message, bounds)
         if route.reply is not None:
             if route.mandatory:  # documented so by RabbitMQ: no queue was involved
                 self._give_back(message, route)
             return (route.reply,)
-        if b"CC" in headers or b"BCC" in headers:
-            return self._route_copies(message, route, values, headers)
+        if copies:
+            return self._route_copies(message, route)
         if route.targets is None:
-            return self._route_by_headers(route, [route.key], values)
-        if not message.flags & _ASKING:
+            return self._route_by_headers(message, route, [route.key])
+        if not flags & _PASSING:
             self._remember_plain(message)
         return route.targets
 
@@ -89,33 +97,39 @@ class Inspector:
                 self.plain.clear()
             self.plain.add(message.frames[19 : 7 + message.header_bytes])
 
-    def _obey(self, message: "Message", values: dict[int, bytes]) -> None:
-        flags = message.flags
-        if flags & FLAG_USER_ID:
-            claimed = text(values[FLAG_USER_ID][1:])
-            if claimed != self._user.name:
-                raise precondition_failed(
-                    f"user_id property set to '{claimed}' but authenticated user was "
-                    f"'{self._user.name}'"
-                )
-        if flags & FLAG_EXPIRATION:
-            ttl_ms = parse_expiration(text(values[FLAG_EXPIRATION][1:]))
-            message.expires_at = self._vhost.now_ms() + ttl_ms
+    def _obey(self, message: "Message", bounds: list[int]) -> None:
+        flags, frames = message.flags, message.frames
+        where = layout_of(flags).where
+
+        def short_string_at(flag: int) -> bytes:
+            at = where[flag]
+            return frames[bounds[at] + 1 : bounds[at + 1]]
+
         if flags & FLAG_PRIORITY:
-            message.priority = values[FLAG_PRIORITY][0]
-        if flags & FLAG_REPLY_TO and values[FLAG_REPLY_TO] == _REPLY_TO_RAW:
+            message.priority = frames[bounds[where[FLAG_PRIORITY]]]
+        if flags & FLAG_EXPIRATION:
+            ttl_ms = parse_expiration(text(short_string_at(FLAG_EXPIRATION)))
+            message.expires_at = self._vhost.now_ms() + ttl_ms
+        if flags & FLAG_USER_ID:
+            self._check_user(text(short_string_at(FLAG_USER_ID)))
+        if flags & FLAG_REPLY_TO and short_string_at(FLAG_REPLY_TO) == _REPLY_TO_RAW:
             if self.reply_to is None:
                 raise precondition_failed("fast reply consumer does not exist")
+            values = message.properties()
             values[FLAG_REPLY_TO] = short_string(self.reply_to)
             _rewrite(message, values)
 
-    def _route_copies(
-        self,
-        message: "Message",
-        route: "Route",
-        values: dict[int, bytes],
-        headers: dict[bytes, bytes],
-    ) -> "tuple[Target, ...]":
+    def _check_user(self, claimed: str) -> None:
+        if claimed != self._user.name:
+            raise precondition_failed(
+                f"user_id property set to '{claimed}' but authenticated user was "
+                f"'{self._user.name}'"
+            )
+
+    def _route_copies(self, message: "Message", route: "Route") -> "tuple[Target, ...]":
+        """Where the headers CC and BCC, if they are there, send it too. BCC is taken out."""
+        values = message.properties()
+        headers = split_table(values[FLAG_HEADERS])[0]
         keys = [route.key]
         for name in (b"CC", b"BCC"):
             if name in headers:
@@ -123,11 +137,14 @@ class Inspector:
         if headers.pop(b"BCC", None) is not None:
             values[FLAG_HEADERS] = join_table(headers)
             _rewrite(message, values)
-        return self._route_by_headers(route, keys, values)
+        if len(keys) == 1 and route.targets is not None:
+            return route.targets
+        return self._route_by_headers(message, route, keys)
 
     def _route_by_headers(
-        self, route: "Route", keys: list[str], values: dict[int, bytes]
+        self, message: "Message", route: "Route", keys: list[str]
     ) -> "tuple[Target, ...]":
+        values = message.properties()
         table: dict[str, object] = {}
         raw = values.get(FLAG_HEADERS)
         if raw is not None:
@@ -146,7 +163,11 @@ class Inspector:
 
 
 def _carbon_copies(name: str, raw: bytes) -> list[str]:
-    value = decode_table(join_table({b"k": raw}))[0]["k"]
+    try:
+        value = decode_table(join_table({b"k": raw}))[0]["k"]
+    except ValueError as error:
+        text_ = f"malformed headers: {error}"
+        raise ConnectionFailure(501, text_, method=BASIC_PUBLISH) from error
     if not isinstance(value, list):
         raise precondition_failed(f"invalid message: header '{name}' is not an array")
     if not all(isinstance(key, str) for key in value):

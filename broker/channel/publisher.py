@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 from pamqp import commands
 
 from broker.channel.confirms import ConfirmTracker, Receipt
-from broker.channel.inspection import Inspector
+from broker.channel.inspection import PASSING, Inspector
 from broker.protocol import methods
 from broker.protocol.content import reframe
 from queues.message import Message
@@ -87,7 +87,7 @@ class Publisher:
                 targets = route.targets
                 if targets is None or (
                     _PLAIN.get(flags) != header_bytes
-                    and frames[19 : 7 + header_bytes] not in plain_properties
+                    and (flags & PASSING or frames[19 : 7 + header_bytes] not in plain_properties)
                 ):
                     targets = inspector.inspect(message, route)
                 tag += 1

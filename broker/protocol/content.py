@@ -39,28 +39,78 @@ from broker.protocol.constants import (
 _FRAME = struct.Struct(">BHI")
 _METHOD = struct.Struct(">BHII")
 _HEADER = struct.Struct(">BHIHHQH")
+_U16 = struct.Struct(">H")
 _U32 = struct.Struct(">I")
 
 _FLAGS_CONTINUE: Final = 0x0001
 _VALUES_AT: Final = _HEADER.size  # where property values start in a header frame
 
-# In the order in which the values stand on the wire; the size is None for short strings.
-_PROPERTIES: Final[tuple[tuple[int, int | None], ...]] = (
-    (FLAG_CONTENT_TYPE, None),
-    (FLAG_CONTENT_ENCODING, None),
-    (FLAG_HEADERS, -1),
+_SHORT_STRING: Final = 0
+_TABLE: Final = -1
+# In the order in which the values stand on the wire, with their size or kind.
+_PROPERTIES: Final = (
+    (FLAG_CONTENT_TYPE, _SHORT_STRING),
+    (FLAG_CONTENT_ENCODING, _SHORT_STRING),
+    (FLAG_HEADERS, _TABLE),
     (FLAG_DELIVERY_MODE, 1),
     (FLAG_PRIORITY, 1),
-    (FLAG_CORRELATION_ID, None),
-    (FLAG_REPLY_TO, None),
-    (FLAG_EXPIRATION, None),
-    (FLAG_MESSAGE_ID, None),
+    (FLAG_CORRELATION_ID, _SHORT_STRING),
+    (FLAG_REPLY_TO, _SHORT_STRING),
+    (FLAG_EXPIRATION, _SHORT_STRING),
+    (FLAG_MESSAGE_ID, _SHORT_STRING),
     (FLAG_TIMESTAMP, 8),
-    (FLAG_TYPE, None),
-    (FLAG_USER_ID, None),
-    (FLAG_APP_ID, None),
-    (FLAG_CLUSTER_ID, None),
+    (FLAG_TYPE, _SHORT_STRING),
+    (FLAG_USER_ID, _SHORT_STRING),
+    (FLAG_APP_ID, _SHORT_STRING),
+    (FLAG_CLUSTER_ID, _SHORT_STRING),
 )
+
+
+class _Layout:
+    """Which properties a set of flags announces, worked out once per set that is met."""
+
+    __slots__ = ("flags", "sizes", "where")
+
+    def __init__(self, flags: int) -> None:
+        if flags & _FLAGS_CONTINUE:
+            raise ValueError("property flags beyond the first sixteen")
+        present = [(flag, size) for flag, size in _PROPERTIES if flags & flag]
+        self.flags = tuple(flag for flag, _ in present)
+        self.sizes = tuple(size for _, size in present)
+        self.where = {flag: position for position, flag in enumerate(self.flags)}
+
+
+_layouts: dict[int, _Layout] = {}  # at most one for each of the 2**14 sets of flags
+
+
+def layout_of(flags: int) -> _Layout:
+    layout = _layouts.get(flags)
+    if layout is None:
+        layout = _layouts[flags] = _Layout(flags)
+    return layout
+
+
+def property_bounds(flags: int, frames: bytes, header_bytes: int) -> list[int]:
+    """Where each property value starts, in wire order, and at last where they end.
+
+    Raises ValueError where the values do not fit the flags.
+    """
+    pos = _VALUES_AT
+    bounds = [pos]
+    try:
+        for size in layout_of(flags).sizes:
+            if size > 0:
+                pos += size
+            elif size == _SHORT_STRING:
+                pos += 1 + frames[pos]
+            else:
+                pos += 4 + _U32.unpack_from(frames, pos)[0]
+            bounds.append(pos)
+    except (IndexError, struct.error):
+        pos = -1
+    if pos != 7 + header_bytes:
+        raise ValueError("property values do not fill the content header")
+    return bounds
 
 
 def split_properties(flags: int, frames: bytes, header_bytes: int) -> dict[int, bytes]:
@@ -68,27 +118,11 @@ def split_properties(flags: int, frames: bytes, header_bytes: int) -> dict[int, 
 
     Raises ValueError where the values do not fit the flags.
     """
-    if flags & _FLAGS_CONTINUE:
-        raise ValueError("property flags beyond the first sixteen")
-    pos = _VALUES_AT
-    end = 7 + header_bytes
-    values: dict[int, bytes] = {}
-    for flag, size in _PROPERTIES:
-        if not flags & flag:
-            continue
-        if size is None:
-            after = pos + 1 + (frames[pos] if pos < end else 0)
-        elif size == -1:
-            after = pos + 4 + (int(_U32.unpack_from(frames, pos)[0]) if pos + 4 <= end else 0)
-        else:
-            after = pos + size
-        if after > end:
-            raise ValueError("property values run past the content header")
-        values[flag] = frames[pos:after]
-        pos = after
-    if pos != end:
-        raise ValueError("content header is longer than its properties")
-    return values
+    bounds = property_bounds(flags, frames, header_bytes)
+    return {
+        flag: frames[bounds[position] : bounds[position + 1]]
+        for position, flag in enumerate(layout_of(flags).flags)
+    }
 
 
 def join_header(
@@ -112,17 +146,17 @@ def reframe(
     frames: bytes, header_bytes: int, body_bytes: int, *, channel: int, frame_max: int
 ) -> bytes:
     """The same content for another channel number, in frames no larger than `frame_max`."""
-    pieces: list[bytes | memoryview] = [
-        _FRAME.pack(FRAME_HEADER, channel, header_bytes),
-        frames[7 : header_bytes + FRAME_OVERHEAD_BYTES],
-    ]
-    body_at = header_bytes + FRAME_OVERHEAD_BYTES + 7
+    number = _U16.pack(channel)
+    body_at = header_bytes + FRAME_OVERHEAD_BYTES  # the body frame, that is
     most = frame_max - FRAME_OVERHEAD_BYTES
+    if body_bytes == 0:
+        return b"".join((frames[:1], number, frames[3:]))
     if body_bytes <= most:
-        if body_bytes:
-            pieces += (_FRAME.pack(FRAME_BODY, channel, body_bytes), frames[body_at:])
-        return b"".join(pieces)
-    body = memoryview(frames)[body_at : body_at + body_bytes]
+        return b"".join(
+            (frames[:1], number, frames[3 : body_at + 1], number, frames[body_at + 3 :])
+        )
+    pieces: list[bytes | memoryview] = [frames[:1], number, frames[3:body_at]]
+    body = memoryview(frames)[body_at + 7 : -1]
     for start in range(0, body_bytes, most):
         piece = body[start : start + most]
         pieces += (_FRAME.pack(FRAME_BODY, channel, len(piece)), piece, FRAME_END_BYTE)
