@@ -111,7 +111,7 @@ async def serve(
 
 
 def _is_loopback(host: str) -> bool:
-    address = ip_address(host.split("%")[0])
+    address = ip_address(host.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)  # an IPv4 peer of a dual-stack listener
     return (mapped or address).is_loopback
 
