@@ -93,6 +93,7 @@ class Held(Protocol):
 
     @property
     def counts_deliveries(self) -> bool: ...
+    def auto_acked(self, messages: list[Message]) -> None: ...
     def settle(self, consumer: Consumer, messages: list[Message]) -> None: ...
     def requeue(self, consumer: Consumer, messages: list[Message]) -> None: ...
     def discard(self, consumer: Consumer, messages: list[Message]) -> None: ...
@@ -164,11 +165,21 @@ class Dispatcher:
         held = 0
         for priority in self._priorities:
             ring = self._rings[priority]
-            while ring and len(ready):
+            while ring and ready.available:
                 held += self._deal_round(ring, ready)
-            if not len(ready):
+            if not ready.available:
                 break
         return held
+
+    def room(self, enough: int) -> int:
+        """How many messages consumers would take now, counted up to `enough`."""
+        total = 0
+        for ring in self._rings.values():
+            for consumer in ring:
+                total += min(max(consumer.room(), 0), enough)
+                if total >= enough:
+                    return enough
+        return total
 
     def deal_one(self, ready: Ready) -> int | None:
         """As `deal`, for a single message; None if nobody has room."""
@@ -192,8 +203,8 @@ class Dispatcher:
             return 0
         if len(ring) == 1:
             return _hand(first, ready.take(room, self.batch_bytes))
-        if len(ready) >= 2 * len(ring) and _are_independent(ring):
-            each = min(len(ready) // len(ring), *(consumer.room() for consumer in ring))
+        if ready.available >= 2 * len(ring) and _are_independent(ring):
+            each = min(ready.available // len(ring), *(consumer.room() for consumer in ring))
             if each > 0:
                 return self._deal_evenly(ring, ready, each)
         ring.rotate(-1)
@@ -220,6 +231,7 @@ def _are_independent(ring: deque[Consumer]) -> bool:
 def _hand(consumer: Consumer, messages: list[Message]) -> int:
     if consumer.no_ack:
         consumer.sink.deliver(consumer, messages)
+        consumer.queue.auto_acked(messages)
         return 0
     count = len(messages)
     consumer.hold(count)

@@ -1,4 +1,4 @@
-"""The FIFO machine: batches of messages in, deliveries to consumers out. Storage: memory."""
+"""The queue: batches of messages in, deliveries to consumers out, in memory or through a store."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -18,6 +18,20 @@ class Context(Protocol):
     def queue_unused(self, queue: "Queue") -> None: ...
 
 
+class Store(Protocol):
+    """Makes a queue durable. Messages come back through `Queue.enqueued` once they are safe."""
+
+    pending: int  # messages handed over and not yet enqueued
+
+    @property
+    def ready(self) -> Ready: ...
+    def enqueue(self, messages: list[Message], receipt: "Receipt | None") -> None: ...
+    def settle(self, messages: list[Message]) -> None: ...
+    def give_back(self, messages: list[Message]) -> None: ...
+    def purge(self) -> int: ...
+    def close(self) -> "list[Receipt]": ...
+
+
 class Receipt(Protocol):
     """Told by each queue of a publish when its messages are safe, or which of them it refuses."""
 
@@ -34,6 +48,7 @@ class Queue:
         "_mixed_expiry",
         "_next_sequence",
         "_ready",
+        "_store",
         "_touched_ms",
         "_wake_ms",
         "arguments",
@@ -70,6 +85,7 @@ class Queue:
             FifoReady() if not options.max_priority else PriorityReady(options.max_priority)
         )
         self._dispatcher = Dispatcher(single_active=options.single_active_consumer)
+        self._store: Store | None = None
         self._next_sequence = 0
         self._has_expiry = options.message_ttl_ms is not None
         self._mixed_expiry = bool(options.max_priority)  # expiry is not in order of delivery
@@ -78,6 +94,12 @@ class Queue:
         if options.expires_ms is not None:
             self._touched_ms = context.now_ms()
             context.call_at(self._touched_ms + options.expires_ms, self._check_unused)
+
+    def keep_in(self, store: Store) -> None:
+        """Make it durable, before anything happens to it."""
+        assert not self._next_sequence
+        self._store = store
+        self._ready = store.ready
 
     # What is in it
 
@@ -114,46 +136,75 @@ class Queue:
         refused: list[Message] = []
         limited = options.max_length is not None or options.max_length_bytes is not None
         if limited and options.overflow != "drop-head":
-            refused = self._publish_within_limits(messages)
+            refused = self._publish_within_limits(messages, receipt)
+        elif self._store is not None:
+            self._stamp_expiry(messages)
+            self._store.enqueue(messages, receipt)
         else:
             self._enqueue(messages)
-            if limited:
-                self._drop_over_limit()
         if refused and options.overflow == "reject-publish-dlx":
             self._context.dead_letter(self, [m.copy() for m in refused], "maxlen")
-        if receipt is not None:
+        if receipt is not None and (self._store is None or len(refused) == len(messages)):
             receipt.stored(refused)
 
     def _enqueue(self, messages: list[Message]) -> None:
+        self._stamp_expiry(messages)
         sequence = self._next_sequence
         for message in messages:
             message.sequence = sequence
             sequence += 1
         self._next_sequence = sequence
-        self._stamp_expiry(messages)
+        self.enqueued(messages)
+
+    def enqueued(self, messages: list[Message]) -> None:
+        """They are safe, and may be delivered."""
         self._ready.push(messages)
         self._dispatch()
+        if self.options.overflow == "drop-head":
+            self._drop_over_limit()
 
-    def _publish_within_limits(self, messages: list[Message]) -> list[Message]:
-        refused = []
+    def loaded(self) -> None:
+        """Messages came back from disk."""
+        self._dispatch()
+        if self.options.overflow == "drop-head":
+            self._drop_over_limit()
+
+    def _publish_within_limits(
+        self, messages: list[Message], receipt: Receipt | None
+    ) -> list[Message]:
+        """Take what fits, one by one: each may go straight to a consumer and take no room."""
+        refused: list[Message] = []
+        if self._store is None:
+            for message in messages:
+                if self._fits(message, len(self._ready)):
+                    self._enqueue([message])
+                else:
+                    refused.append(message)
+            return refused
+        accepted: list[Message] = []
         for message in messages:
-            if self._fits(message):
-                self._enqueue([message])
-            else:
-                refused.append(message)
+            ahead = len(self._ready) + self._store.pending + len(accepted)
+            takers = self._dispatcher.room(len(messages))
+            fits = self._fits(message, ahead - takers)
+            (accepted if fits else refused).append(message)
+        if accepted:
+            self._stamp_expiry(accepted)
+            self._store.enqueue(accepted, _Partly(receipt, refused) if receipt else None)
         return refused
 
-    def _fits(self, message: Message) -> bool:
-        options, ready = self.options, self._ready
-        if options.max_length is not None and len(ready) + 1 > options.max_length:
+    def _fits(self, message: Message, ready: int) -> bool:
+        options = self.options
+        if options.max_length is not None and ready + 1 > options.max_length:
             return False
         most = options.max_length_bytes
-        return most is None or ready.size_bytes + message.body_bytes <= most
+        return most is None or self._ready.size_bytes + message.body_bytes <= most
 
     def _drop_over_limit(self) -> None:
         options, ready = self.options, self._ready
+        if options.max_length is None and options.max_length_bytes is None:
+            return
         dropped = []
-        while len(ready) and (
+        while ready.available and (
             (options.max_length is not None and len(ready) > options.max_length)
             or (
                 options.max_length_bytes is not None and ready.size_bytes > options.max_length_bytes
@@ -161,7 +212,13 @@ class Queue:
         ):
             dropped.append(ready.pop_oldest())
         if dropped:
-            self._context.dead_letter(self, dropped, "maxlen")
+            self._bury(dropped, "maxlen")
+
+    def _bury(self, messages: list[Message], reason: str) -> None:
+        """They leave the queue for its dead-letter exchange, or for nowhere."""
+        self._context.dead_letter(self, messages, reason)
+        if self._store is not None:
+            self._store.settle(messages)
 
     # Expiry
 
@@ -188,7 +245,7 @@ class Queue:
         if head is not None and head.expires_at is not None:
             self._wake_at(head.expires_at)
         if expired:
-            self._context.dead_letter(self, expired, "expired")
+            self._bury(expired, "expired")
 
     def _wake_at(self, when_ms: int) -> None:
         if self._wake_ms is None or when_ms < self._wake_ms:
@@ -224,7 +281,7 @@ class Queue:
     def _dispatch(self) -> None:
         if self._has_expiry:
             self._dispatch_unexpired()
-        elif len(self._ready) and len(self._dispatcher):
+        elif self._ready.available and len(self._dispatcher):
             self.unacked += self._dispatcher.deal(self._ready)
 
     def _dispatch_unexpired(self) -> None:
@@ -234,7 +291,10 @@ class Queue:
         if not self._mixed_expiry:
             self.unacked += self._dispatcher.deal(self._ready)
         else:
-            while len(self._ready) and (held := self._dispatcher.deal_one(self._ready)) is not None:
+            while self._ready.available:
+                held = self._dispatcher.deal_one(self._ready)
+                if held is None:
+                    break
                 self.unacked += held
                 self._expire_until(now)
         self._expire_until(now + 1)
@@ -244,15 +304,32 @@ class Queue:
         self.touch()
         if self._has_expiry:
             self._expire_until(self._context.now_ms() + 1)
-        if not len(self._ready):
+        if not self._ready.available:
             return None
+        message = self._ready.pop()
         if not holder.no_ack:
             self.unacked += 1
-        return self._ready.pop()
+        elif self._store is not None:
+            self._store.settle([message])
+        return message
+
+    @property
+    def is_loading(self) -> bool:
+        """There are messages, but the first of them is still on its way from the disk."""
+        return len(self._ready) > 0 and not self._ready.available
+
+    def auto_acked(self, messages: list[Message]) -> None:
+        """Delivered to a consumer that does not ack."""
+        if self._store is not None:
+            self._store.settle(messages)
 
     def settle(self, consumer: Consumer, messages: list[Message]) -> None:
         """Acked: gone for good."""
         self._returned(consumer, len(messages))
+        if self.deleted:
+            return
+        if self._store is not None:
+            self._store.settle(messages)
         if len(self._ready):
             self._dispatch()
 
@@ -268,31 +345,31 @@ class Queue:
             message.delivery_count += 1
             (dead if limit is not None and message.delivery_count > limit else back).append(message)
         self._ready.put_back(back)
+        if self._store is not None:
+            self._store.give_back(back)
         self._returned(consumer, len(messages))
         if dead:
-            self._context.dead_letter(self, dead, "delivery_limit")
+            self._bury(dead, "delivery_limit")
         self._dispatch()
-        self._after_return()
+        if self.options.overflow == "drop-head":
+            self._drop_over_limit()
 
     def discard(self, consumer: Consumer, messages: list[Message]) -> None:
         """Rejected without requeue: dead-lettered, or dropped."""
         if self.deleted:
             return
         self._returned(consumer, len(messages))
-        self._context.dead_letter(self, messages, "rejected")
+        self._bury(messages, "rejected")
         if len(self._ready):
             self._dispatch()
-
-    def _after_return(self) -> None:
-        limited = self.options.max_length is not None or self.options.max_length_bytes is not None
-        if limited and self.options.overflow == "drop-head":
-            self._drop_over_limit()
 
     def _returned(self, consumer: Consumer, count: int) -> None:
         self.unacked -= count
         self._dispatcher.wake(consumer)
 
     def purge(self) -> int:
+        if self._store is not None:
+            return self._store.purge()
         count = len(self._ready)
         self._ready.clear()
         return count
@@ -328,6 +405,22 @@ class Queue:
         count = len(self._ready)
         self.deleted = True
         self._ready.clear()
+        if self._store is not None:
+            for receipt in self._store.close():
+                receipt.stored([])
         for consumer in self._dispatcher.consumers:
             consumer.sink.consumer_cancelled(consumer)
         return count
+
+
+class _Partly:
+    """The receipt of a batch of which some messages were refused before the rest was stored."""
+
+    __slots__ = ("_receipt", "_refused")
+
+    def __init__(self, receipt: Receipt, refused: list[Message]) -> None:
+        self._receipt = receipt
+        self._refused = refused
+
+    def stored(self, refused: list[Message]) -> None:
+        self._receipt.stored(self._refused + refused)

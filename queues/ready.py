@@ -11,7 +11,13 @@ from queues.message import Message
 class Ready(Protocol):
     """What a queue needs of its ready messages. `size_bytes` counts bodies."""
 
-    size_bytes: int
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def available(self) -> int:
+        """How many can be taken now; the rest of them is still on disk."""
+        ...
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Message]: ...
@@ -40,6 +46,10 @@ class FifoReady:
         self.size_bytes = 0
 
     def __len__(self) -> int:
+        return len(self._fresh) + len(self._returned)
+
+    @property
+    def available(self) -> int:
         return len(self._fresh) + len(self._returned)
 
     def __iter__(self) -> Iterator[Message]:
@@ -109,6 +119,10 @@ class PriorityReady:
         self.size_bytes = 0
 
     def __len__(self) -> int:
+        return self._count
+
+    @property
+    def available(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[Message]:

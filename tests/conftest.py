@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.process import TRACEBACK, BrokerProcess, OtherBroker
 from tests.support.scene import Scene
@@ -15,6 +16,11 @@ StartBroker = Callable[..., BrokerProcess]
 
 # The default makes a wrong password cost a second, which is for attackers and not for tests.
 SHARED_BROKER_FLAGS = ("--auth-failure-delay-s", "0.2")
+
+
+# The same examples in every run; what fails here fails everywhere.
+settings.register_profile("leveret", derandomize=True, print_blob=True, deadline=None)
+settings.load_profile("leveret")
 
 
 def pytest_configure(config: pytest.Config) -> None:

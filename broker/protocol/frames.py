@@ -42,6 +42,7 @@ _CONTENT = struct.Struct(">BHIHHQH")  # a header frame up to and with the proper
 _SETTLE = struct.Struct(">QB")
 
 _HEADER_MIN_BYTES: Final = 14  # class, weight, body size, property flags
+_SETTLE_BYTES: Final = 13  # method key, delivery tag, bits
 
 # Method arguments; header frame and body frame as they came, a body of many frames as if in one;
 # payload size of the header frame; property flags; body size. A tuple, as one is made per message.
@@ -55,18 +56,18 @@ class _Assembly:
     __slots__ = (
         "args",
         "body_bytes",
+        "buffer",
         "discarded",
         "flags",
         "header_bytes",
         "key",
         "missing",
-        "pieces",
     )
 
     def __init__(self, key: int, args: bytes) -> None:
         self.key = key
         self.args = args
-        self.pieces: list[bytes] = []
+        self.buffer = bytearray()  # not a list: tiny body frames must not cost an object each
         self.header_bytes = -1  # until the header has come
         self.flags = 0
         self.body_bytes = 0
@@ -74,8 +75,7 @@ class _Assembly:
         self.discarded = False
 
     def content(self) -> Content:
-        frames = b"".join(self.pieces)
-        return self.args, frames, self.header_bytes, self.flags, self.body_bytes
+        return self.args, bytes(self.buffer), self.header_bytes, self.flags, self.body_bytes
 
 
 class FrameReader:
@@ -164,7 +164,7 @@ class FrameReader:
                     )
                     body_at = after + size + 8
                     ours = kind == FRAME_HEADER and of == channel and class_id == CLASS_BASIC
-                    if ours and size >= _HEADER_MIN_BYTES:
+                    if ours and _HEADER_MIN_BYTES <= size <= limit:
                         if body_bytes == 0:
                             done = body_at
                         elif max_body_bytes >= body_bytes < end - body_at - 7:
@@ -178,7 +178,9 @@ class FrameReader:
                     continue
                 item = (data[pos + 11 : after - 1], data[after:done], size, flags, body_bytes)
                 after = done
-            elif key in SETTLE_METHODS and size == 13:
+            elif key in SETTLE_METHODS:
+                if size != _SETTLE_BYTES:
+                    raise ConnectionFailure(501, "arguments do not fill the frame", method=key)
                 item = _SETTLE.unpack_from(data, pos + 11)
             else:
                 item = data[pos + 11 : after - 1]
@@ -257,9 +259,9 @@ class FrameReader:
             assembly.discarded = True
             batches.append((channel, CONTENT_TOO_LARGE, [body_bytes]))
         elif body_bytes:
-            assembly.pieces += (frame, _FRAME.pack(FRAME_BODY, channel, body_bytes))
+            assembly.buffer += frame + _FRAME.pack(FRAME_BODY, channel, body_bytes)
         else:
-            assembly.pieces.append(frame)
+            assembly.buffer += frame
             self._complete(channel, assembly, batches)
 
     def _take_body(
@@ -269,9 +271,9 @@ class FrameReader:
         if assembly.missing < 0:
             raise ConnectionFailure(501, "body is longer than announced", method=assembly.key)
         if not assembly.discarded:
-            assembly.pieces.append(frame[7:-1])
+            assembly.buffer += memoryview(frame)[7:-1]
         if assembly.missing == 0:
-            assembly.pieces.append(FRAME_END_BYTE)
+            assembly.buffer += FRAME_END_BYTE
             self._complete(channel, assembly, batches)
 
     def _complete(self, channel: int, assembly: _Assembly, batches: list[Batch]) -> None:

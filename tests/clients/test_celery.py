@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import celery_app as tasks
+import kombu.pools
 import pika
 import pytest
 from celery import Celery, chain, group
@@ -77,7 +78,10 @@ def app(amqp_url: str, prefix: str) -> Iterator[Celery]:
     with tasks.create_app(amqp_url, prefix) as app:
         app.set_current()
         yield app
-        app.backend.result_consumer.stop()
+        results = app.backend.result_consumer
+        if results._consumer is not None:
+            results.stop()
+        kombu.pools.reset()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
@@ -13,15 +13,41 @@ from tests.support.wire import WireConnection
 
 HANDSHAKE_TIMEOUT_S = 2.0
 SLOWEST_ROUND_TRIP_S = 4.0
+FLAGS = (
+    *("--handshake-timeout-s", str(HANDSHAKE_TIMEOUT_S)),
+    *("--auth-failure-delay-s", "0"),
+    *("--log-level", "error"),
+)
+
+
+class Victims:
+    """One broker for the package's tests, and another if a test should manage to end it."""
+
+    def __init__(self, directories: pytest.TempPathFactory) -> None:
+        self._directories = directories
+        self._current: BrokerProcess | None = None
+
+    def one(self) -> BrokerProcess:
+        if self._current is None or not self._current.alive:
+            self._current = BrokerProcess(self._directories.mktemp("victim"), *FLAGS)
+        return self._current
+
+    def dismiss(self) -> None:
+        if self._current is not None:
+            assert self._current.stop() == 0, self._current.log_text()
 
 
 @pytest.fixture(scope="package")
-def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def victims(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victims]:
+    victims = Victims(tmp_path_factory)
+    yield victims
+    victims.dismiss()
+
+
+@pytest.fixture
+def victim(victims: Victims) -> BrokerProcess:
     """A broker of this package's own: junk queues and measured memory stay in here."""
-    flags = ["--handshake-timeout-s", str(HANDSHAKE_TIMEOUT_S), "--auth-failure-delay-s", "0"]
-    process = BrokerProcess(tmp_path_factory.mktemp("victim"), *flags, "--log-level", "error")
-    yield process
-    assert process.stop() == 0, process.log_text()
+    return victims.one()
 
 
 class Witness:
@@ -66,8 +92,8 @@ def url(victim: BrokerProcess) -> Iterator[str]:
     logged_before = len(victim.log_text())
     witness = Witness(victim.amqp_url())
     yield victim.amqp_url()
-    witness.dismiss()
     assert victim.alive, victim.log_text()[logged_before:]
+    witness.dismiss()
     assert TRACEBACK not in victim.log_text()[logged_before:], victim.log_text()[logged_before:]
     eventually(
         lambda: process.num_fds() <= open_before, "the broker to close its sockets", within_s=20
@@ -75,6 +101,6 @@ def url(victim: BrokerProcess) -> Iterator[str]:
 
 
 @pytest.fixture
-def resident_bytes(victim: BrokerProcess):
+def resident_bytes(victim: BrokerProcess) -> Callable[[], int]:
     """Asks how much memory the victim holds."""
     return lambda: psutil.Process(victim.pid).memory_info().rss

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import commands, frame, header
 
-from tests.support.wire import (
+from tests.support.frames import (
     PROTOCOL_HEADER,
     Basic,
     Channel,

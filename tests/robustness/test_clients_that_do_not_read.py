@@ -6,19 +6,18 @@ from typing import Any
 
 import pytest
 
-from tests.support.waiting import eventually
-from tests.support.wire import (
+from tests.support.frames import (
     Basic,
     Channel,
     Confirm,
     Properties,
     Queue,
-    WireChannel,
-    WireConnection,
     content_bytes,
     raw_method,
     unvalidated,
 )
+from tests.support.waiting import eventually
+from tests.support.wire import WireChannel, WireConnection
 
 Deaf = Callable[..., WireConnection]
 ResidentBytes = Callable[[], int]
@@ -144,17 +143,15 @@ def test_answers_nobody_reads_are_held_in_little_space(
 
 def test_a_deaf_consumer_that_reads_again_gets_everything_in_order(url: str) -> None:
     count = 400
-    reader = WireConnection.connect(url)
-    channel = reader.open_channel()
-    queue = channel.declare_queue(exclusive=True).queue
-    channel.consume(queue, no_ack=True)
-    with WireConnection.connect(url) as writer:
-        publisher = writer.open_channel()
+    with WireConnection.connect(url) as reader, WireConnection.connect(url) as writer:
+        channel, publisher = reader.open_channel(), writer.open_channel()
+        queue = channel.declare_queue(exclusive=True).queue
+        channel.consume(queue, no_ack=True)
         for number in range(count):
             publisher.publish("", queue, b"%06d" % number + BODY)
         publisher.qos(0)
-    assert [int(content.body[:6]) for content in channel.deliveries(count)] == list(range(count))
-    reader.close()
+        numbers = [int(content.body[:6]) for content in channel.deliveries(count)]
+    assert numbers == list(range(count))
 
 
 def test_a_deaf_client_dies_by_heartbeat_all_the_same(url: str, deaf: Deaf) -> None:

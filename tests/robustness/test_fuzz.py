@@ -6,19 +6,20 @@ A failing case is run again by its id, which names the seed.
 import random
 import socket
 import struct
+from collections.abc import Callable
 
 import pytest
 
 from tests.robustness import junk
-from tests.support.wire import (
-    Basic,
-    Confirm,
-    WireConnection,
-    raw_frame,
-    raw_method,
-)
+from tests.support.frames import PROTOCOL_HEADER, Basic, Confirm, raw_frame, raw_method
+from tests.support.wire import WireConnection
 
-pytestmark = pytest.mark.leveret_only
+pytestmark = [
+    pytest.mark.leveret_only,
+    pytest.mark.filterwarnings("ignore:This command is deprecated"),
+]
+
+Nest = Callable[[int], bytes]
 
 SEEDS = range(1, 9)
 ROUNDS = 60
@@ -65,7 +66,9 @@ def test_the_broker_ends_what_makes_no_sense(url: str, strategy: str, seed: int)
         send_and_hang_up(url, STRATEGIES[strategy](rng), rng)
 
 
-def test_sockets_lost_at_any_point_leave_nothing_behind(url: str, resident_bytes) -> None:
+def test_sockets_lost_at_any_point_leave_nothing_behind(
+    url: str, resident_bytes: Callable[[], int]
+) -> None:
     rng = random.Random(77)
     session = junk.conversation()
 
@@ -87,11 +90,11 @@ DECLARE = b"\0\0\x01q\x00"
 @pytest.mark.parametrize("depth", [10, 100, 1000, 18_000])
 @pytest.mark.parametrize("nest", [junk.nested_table, junk.nested_array])
 @pytest.mark.parametrize("place", ["arguments", "headers", "client properties"])
-def test_deeply_nested_tables_are_survived(url: str, depth: int, nest, place: str) -> None:
+def test_deeply_nested_tables_are_survived(url: str, depth: int, nest: Nest, place: str) -> None:
     table = nest(depth)
     if place == "client properties":
         arguments = table + b"\x05PLAIN" + struct.pack(">I", 12) + b"\0guest\0guest\x05en_US"
-        data = junk.PROTOCOL_HEADER + raw_method(0, 10, 11, arguments)
+        data = PROTOCOL_HEADER + raw_method(0, 10, 11, arguments)
     elif place == "arguments":
         data = (
             junk.greeting() + raw_method(1, 20, 10, b"\0") + raw_method(1, 50, 10, DECLARE + table)
@@ -106,9 +109,7 @@ def test_deeply_nested_tables_are_survived(url: str, depth: int, nest, place: st
 @pytest.mark.parametrize(
     "announcement",
     [
-        pytest.param(
-            junk.PROTOCOL_HEADER + struct.pack(">BHI", 1, 0, 2**32 - 1), id="before login"
-        ),
+        pytest.param(PROTOCOL_HEADER + struct.pack(">BHI", 1, 0, 2**32 - 1), id="before login"),
         pytest.param(junk.greeting() + struct.pack(">BHI", 1, 1, 2**32 - 1), id="frame of 4 GiB"),
         pytest.param(junk.greeting() + struct.pack(">BHI", 3, 1, 2**31), id="body of 2 GiB"),
     ],
@@ -121,7 +122,9 @@ def test_a_huge_announced_frame_is_refused_at_once(url: str, announcement: bytes
 
 
 @pytest.mark.parametrize("size", [2**63, 2**64 - 1, 2**40, 100 * 2**20])
-def test_a_huge_announced_body_takes_no_memory(url: str, resident_bytes, size: int) -> None:
+def test_a_huge_announced_body_takes_no_memory(
+    url: str, resident_bytes: Callable[[], int], size: int
+) -> None:
     before = resident_bytes()
     with WireConnection.connect(url) as conn:
         channel = conn.open_channel()
@@ -132,7 +135,9 @@ def test_a_huge_announced_body_takes_no_memory(url: str, resident_bytes, size: i
         assert resident_bytes() - before < MEMORY_SLACK_BYTES
 
 
-def test_a_flood_of_channels_opened_and_closed_is_survived(url: str, resident_bytes) -> None:
+def test_a_flood_of_channels_opened_and_closed_is_survived(
+    url: str, resident_bytes: Callable[[], int]
+) -> None:
     flood = b"".join(
         raw_method(number, 20, 10, b"\0") + raw_method(number, 20, 40, b"\0\xc8\0\0\0\0\0")
         for number in range(1, 1500)
@@ -143,7 +148,9 @@ def test_a_flood_of_channels_opened_and_closed_is_survived(url: str, resident_by
         conn.open_channel(2000).rpc(Confirm.Select())
 
 
-def test_a_session_over_and_over_does_not_grow_the_broker(url: str, resident_bytes) -> None:
+def test_a_session_over_and_over_does_not_grow_the_broker(
+    url: str, resident_bytes: Callable[[], int]
+) -> None:
     rng = random.Random(5)
 
     def converse(count: int) -> None:

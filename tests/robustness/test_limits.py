@@ -6,14 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.robustness.conftest import HANDSHAKE_TIMEOUT_S
+from tests.support.frames import PROTOCOL_HEADER, Connection
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
-from tests.support.wire import (
-    PROTOCOL_HEADER,
-    Connection,
-    ConnectionLostError,
-    WireConnection,
-)
+from tests.support.wire import ConnectionLostError, WireConnection
 
 pytestmark = pytest.mark.leveret_only
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pamqp import base
 
+from tests.support.frames import Channel, Exchange, Queue, unvalidated
 from tests.support.scene import Scene
-from tests.support.wire import Channel, Exchange, Queue, WireChannel, unvalidated
+from tests.support.wire import WireChannel
 
 Provoke = Callable[[Scene, WireChannel, str, str], None]
 

@@ -6,8 +6,9 @@ import pytest
 from pamqp import base
 
 from tests.semantics.mistakes import ChannelMistake, ChannelMistakes, declare, declare_exchange
+from tests.support.frames import Basic, Confirm, Exchange, Queue, Tx
 from tests.support.scene import Scene
-from tests.support.wire import Basic, Confirm, Exchange, Queue, Tx, WireChannel
+from tests.support.wire import WireChannel
 
 MISTAKES = ChannelMistakes()
 mistake = MISTAKES.add

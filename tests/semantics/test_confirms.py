@@ -2,8 +2,9 @@
 
 import pytest
 
+from tests.support.frames import Basic, Confirm
 from tests.support.scene import Scene
-from tests.support.wire import Basic, Confirm, WireChannel
+from tests.support.wire import WireChannel
 
 
 @pytest.fixture

@@ -8,19 +8,18 @@ from typing import Any
 import pytest
 from pamqp import base
 
-from tests.support.scene import Scene
-from tests.support.wire import (
+from tests.support.frames import (
     Basic,
     Channel,
     Connection,
     Queue,
-    WireChannel,
-    WireConnection,
     raw_body,
     raw_frame,
     raw_header,
     raw_method,
 )
+from tests.support.scene import Scene
+from tests.support.wire import WireChannel, WireConnection
 
 Provoke = Callable[[WireConnection, WireChannel, str], None]
 

@@ -2,17 +2,10 @@
 
 import pytest
 
+from tests.support.frames import Basic, Exchange, Queue, unvalidated
 from tests.support.scene import Scene
 from tests.support.waiting import eventually
-from tests.support.wire import (
-    Basic,
-    ChannelClosedError,
-    Exchange,
-    Queue,
-    WireChannel,
-    WireConnection,
-    unvalidated,
-)
+from tests.support.wire import ChannelClosedError, WireChannel, WireConnection
 
 
 def publish(channel: WireChannel, queue: str, count: int) -> None:

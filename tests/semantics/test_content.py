@@ -5,17 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.frames import Basic, Channel, Connection, Properties, Queue, raw_body, raw_header
 from tests.support.scene import Scene
-from tests.support.wire import (
-    Basic,
-    Channel,
-    Connection,
-    Properties,
-    Queue,
-    WireChannel,
-    raw_body,
-    raw_header,
-)
+from tests.support.wire import WireChannel
 
 PATTERN = bytes(range(256)) * 16
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.semantics.mistakes import ChannelMistake, ChannelMistakes, declare, declare_exchange
+from tests.support.frames import Basic, Exchange, Queue
 from tests.support.scene import Scene
-from tests.support.wire import Basic, Exchange, Queue
 
 MISTAKES = ChannelMistakes()
 mistake = MISTAKES.add

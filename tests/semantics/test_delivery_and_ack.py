@@ -2,8 +2,9 @@
 
 import pytest
 
+from tests.support.frames import Basic, Channel
 from tests.support.scene import Scene
-from tests.support.wire import Basic, Channel, WireChannel
+from tests.support.wire import WireChannel
 
 
 def bodies(contents: list) -> list[bytes]:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from tests.support.frames import Basic, Confirm
 from tests.support.scene import Scene
-from tests.support.wire import Basic, ChannelClosedError, Confirm, Queue, WireChannel
+from tests.support.wire import ChannelClosedError, WireChannel
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 
@@ -136,7 +137,6 @@ def test_a_requester_may_answer_itself_on_the_same_channel(
     assert requester.delivery().body == b"self"
 
 
-def test_no_queue_is_made(scene: Scene, requester: WireChannel) -> None:
+def test_publishing_to_the_bare_name_goes_nowhere(requester: WireChannel) -> None:
     requester.publish("", REPLY_TO, b"?", mandatory=True)
     assert requester.expect(Basic.Return).reply_code == 312
-    requester.rpc(Queue.Delete(queue=scene.queue_name()))

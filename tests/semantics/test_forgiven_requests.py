@@ -2,8 +2,9 @@
 
 import pytest
 
+from tests.support.frames import Basic, Exchange, Queue, unvalidated
 from tests.support.scene import Scene
-from tests.support.wire import Basic, Exchange, Queue, WireChannel, unvalidated
+from tests.support.wire import WireChannel
 
 
 def test_ack_multiple_of_tag_zero_with_nothing_outstanding_is_fine(channel: WireChannel) -> None:

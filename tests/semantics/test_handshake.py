@@ -6,16 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.frames import PROTOCOL_HEADER, Channel, Connection, raw_frame, unvalidated
 from tests.support.scene import Scene
-from tests.support.wire import (
-    PROTOCOL_HEADER,
-    Channel,
-    Connection,
-    ConnectionLostError,
-    WireConnection,
-    raw_frame,
-    unvalidated,
-)
+from tests.support.wire import ConnectionLostError, WireConnection
 
 CAPABILITIES = [
     "publisher_confirms",

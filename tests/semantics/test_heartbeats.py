@@ -5,8 +5,8 @@ The broker's own heartbeats on a connection that does answer them are the clock 
 
 import time
 
+from tests.support.frames import Channel, raw_method
 from tests.support.scene import Scene
-from tests.support.wire import Channel, raw_method
 
 FLOW = raw_method(1, 20, 20, b"\x01")
 

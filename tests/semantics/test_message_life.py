@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.frames import Basic, Confirm, Content, Queue
 from tests.support.scene import Scene
 from tests.support.waiting import eventually
-from tests.support.wire import Basic, ChannelClosedError, Confirm, Content, Queue, WireChannel
+from tests.support.wire import ChannelClosedError, WireChannel
 
 
 def numbered(count: int) -> list[bytes]:

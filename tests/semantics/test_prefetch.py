@@ -1,7 +1,8 @@
 """basic.qos: how many unacked messages a consumer, and a channel, may hold."""
 
+from tests.support.frames import Basic
 from tests.support.scene import Scene
-from tests.support.wire import Basic, WireChannel
+from tests.support.wire import WireChannel
 
 
 def filled_queue(scene: Scene, channel: WireChannel, count: int = 20) -> str:

@@ -2,19 +2,10 @@
 
 import pytest
 
+from tests.support.frames import Basic, Confirm, Exchange, Queue, Tx, unvalidated
 from tests.support.scene import Scene
 from tests.support.waiting import eventually
-from tests.support.wire import (
-    Basic,
-    ChannelClosedError,
-    Confirm,
-    Exchange,
-    Queue,
-    Tx,
-    WireChannel,
-    WireConnection,
-    unvalidated,
-)
+from tests.support.wire import ChannelClosedError, WireChannel, WireConnection
 
 
 def test_the_broker_names_queues_declared_without_a_name(channel: WireChannel) -> None:

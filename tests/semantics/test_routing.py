@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.frames import Basic, Exchange, Queue
 from tests.support.scene import Scene
-from tests.support.wire import Basic, Exchange, Queue, WireChannel
+from tests.support.wire import WireChannel
 
 
 def arrives(channel: WireChannel, queue: str) -> list[bytes]:

@@ -4,14 +4,8 @@ import itertools
 import os
 from typing import Any
 
-from tests.support.wire import (
-    ChannelClosedError,
-    Exchange,
-    Queue,
-    WireChannel,
-    WireConnection,
-    unvalidated,
-)
+from tests.support.frames import Exchange, Queue, unvalidated
+from tests.support.wire import ChannelClosedError, WireChannel, WireConnection
 
 _serial = itertools.count(1)
 

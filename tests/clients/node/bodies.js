@@ -2,7 +2,7 @@
 // Bodies of many sizes and properties of every kind come back unchanged.
 
 const assert = require('assert');
-const { amqp, freshName, run, url } = require('./scene');
+const { amqp, collect, freshName, run, url } = require('./scene');
 
 async function roundTrip(channel, queue, body, options) {
   channel.sendToQueue(queue, body, options);
@@ -23,14 +23,21 @@ run({
     }
   },
 
-  async 'a body in the smallest frames'(connection) {
+  async 'a body sent in big frames reaches a reader in small ones, got and consumed'(connection) {
     const queue = freshName('small');
-    await (await connection.createChannel()).assertQueue(queue, { durable: false });
-    const separator = url.includes('?') ? '&' : '?';
-    const small = await amqp.connect(`${url}${separator}frameMax=4096`);
-    const channel = await small.createConfirmChannel();
+    const writer = await connection.createConfirmChannel();
+    await writer.assertQueue(queue, { durable: false });
     const body = Buffer.alloc(100000, 'Leveret');
-    assert.ok((await roundTrip(channel, queue, body)).content.equals(body));
+    writer.sendToQueue(queue, body);
+    writer.sendToQueue(queue, body);
+    await writer.waitForConfirms();
+    // maxFrameSize makes amqplib refuse frames over the size it asked for.
+    const separator = url.includes('?') ? '&' : '?';
+    const small = await amqp.connect(`${url}${separator}frameMax=4096&maxFrameSize=4096`);
+    const reader = await small.createChannel();
+    assert.ok((await reader.get(queue, { noAck: true })).content.equals(body));
+    const [message] = await collect(reader, queue, 1);
+    assert.ok(message.content.equals(body));
     await small.close();
   },
 

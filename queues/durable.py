@@ -1,0 +1,315 @@
+"""A durable queue's storage: its commands into the log, its messages back out of it."""
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from queues.commands import (
+    ENQUEUE,
+    RETURN,
+    SETTLE,
+    decode_messages,
+    encode_delivered,
+    encode_enqueue,
+    encode_ranges,
+    split_commands,
+)
+from queues.live import LiveEntry, LiveSet
+from queues.message import Message
+from queues.paged import HotBudget, PagedReady
+from queues.ready import FifoReady, PriorityReady
+
+# An entry is written, replicated and read back as a whole.
+ENTRY_MESSAGES_MAX: Final = 1024
+ENTRY_BYTES_MAX: Final = 1024 * 1024
+# One read of cold messages: long enough for a thread hop to be worth it.
+LOAD_BYTES: Final = 1024 * 1024
+LOAD_MESSAGES: Final = 2048
+# Settled sequences wait for company, but not for ever: at this many they are written at once.
+SETTLE_BATCH: Final = 4096
+# Entries above the last checkpoint are kept even when dead: it is made when so much has piled up.
+CHECKPOINT_ENTRIES: Final = 8192
+CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
+
+
+class Receipt(Protocol):
+    def stored(self, refused: list[Message]) -> None: ...
+
+
+class Log(Protocol):
+    """One replicated log, as far as a queue's storage goes."""
+
+    def changed(self, *, urgent: bool) -> None:
+        """There is something to propose: now, or when it suits."""
+        ...
+
+    def read(self, indexes: list[int], then: Callable[[list[bytes]], None]) -> None:
+        """Read entries off the loop and hand over their payloads, in order."""
+        ...
+
+    def release(self, indexes: list[int]) -> None:
+        """Entries at or under the last checkpoint that are not needed any more."""
+        ...
+
+    def checkpoint(self, index: int, state: bytes, then: Callable[[], None]) -> None:
+        """Keep the state up to `index`; `then` is called when it is durable."""
+        ...
+
+
+class Holder(Protocol):
+    """The queue, as its storage sees it."""
+
+    def enqueued(self, messages: list[Message]) -> None: ...
+    def loaded(self) -> None: ...
+
+
+class _Proposal:
+    """An entry on its way through the log."""
+
+    __slots__ = ("entry", "messages", "receipts")
+
+    def __init__(self, entry: bytes, messages: list[Message], receipts: list[Receipt]) -> None:
+        self.entry = entry
+        self.messages = messages
+        self.receipts = receipts
+
+
+class DurableStore:
+    """Turns what happens to a queue into log entries, and applied entries into what happened."""
+
+    def __init__(
+        self,
+        log: Log,
+        holder: Holder,
+        budget: HotBudget,
+        now_ms: Callable[[], int],
+        *,
+        max_priority: int = 0,
+    ) -> None:
+        self._log = log
+        self._holder = holder
+        self._now_ms = now_ms
+        self._live = LiveSet()
+        self._arriving: deque[tuple[list[Message], Receipt | None]] = deque()
+        self._settling: list[int] = []
+        self._returning: list[int] = []
+        self._proposed: deque[_Proposal] = deque()
+        self._next_sequence = 0  # of the next message to be proposed
+        self._cold_from = 0  # sequence from which on messages are cold
+        self._loading = False
+        self._maybe_delivered = (
+            0  # messages before this one may have been delivered before a restart
+        )
+        self._applied = 0
+        self._checkpointed = 0
+        self._checkpointing = False
+        self._sizes: dict[int, int] = {}  # entries above the checkpoint → bytes, while alive
+        self._dead: list[int] = []  # entries above the checkpoint that nobody needs
+        self._dead_bytes = 0
+        self.pending = 0  # messages proposed or about to be, not yet enqueued
+        if max_priority:
+            # The next in order may be anywhere in the log, so that all of it is kept in memory.
+            unlimited = HotBudget(sys.maxsize)
+            hot = PriorityReady(max_priority)
+            self.ready = PagedReady(hot, unlimited, self._load, low=sys.maxsize)
+        else:
+            self.ready = PagedReady(FifoReady(), budget, self._load)
+
+    # What the queue says
+
+    def enqueue(self, messages: list[Message], receipt: Receipt | None) -> None:
+        sequence = self._next_sequence
+        for message in messages:
+            message.sequence = sequence
+            sequence += 1
+        self._next_sequence = sequence
+        self.pending += len(messages)
+        self._arriving.append((messages, receipt))
+        self._log.changed(urgent=True)
+
+    def settle(self, messages: list[Message]) -> None:
+        self._settling += [m.sequence for m in messages]
+        self._log.changed(urgent=len(self._settling) >= SETTLE_BATCH)
+
+    def give_back(self, messages: list[Message]) -> None:
+        self._returning += [m.sequence for m in messages]
+        self._log.changed(urgent=False)
+
+    def purge(self) -> int:
+        """Settle all that is ready, in memory or not."""
+        count = len(self.ready)
+        self._settling += [m.sequence for m in self.ready]
+        for entry in self._live.entries_from(self._cold_from):
+            self._settling += range(entry.first, entry.first + entry.count)
+        self._cold_from = self._live.next_sequence
+        self.ready.clear()
+        self._log.changed(urgent=True)
+        return count
+
+    def close(self) -> list[Receipt]:
+        """The queue is deleted: the receipts that wait for nothing now."""
+        receipts = [receipt for _, receipt in self._arriving if receipt is not None]
+        receipts += [receipt for proposal in self._proposed for receipt in proposal.receipts]
+        self._arriving.clear()
+        self._proposed.clear()
+        self.ready.clear()
+        return receipts
+
+    # What the log says
+
+    def next_entry(self) -> bytes | None:
+        """The next entry to propose, if there is anything to say."""
+        commands: list[bytes] = []
+        messages: list[Message] = []
+        receipts: list[Receipt] = []
+        size = 0
+        while self._arriving and len(messages) < ENTRY_MESSAGES_MAX and size < ENTRY_BYTES_MAX:
+            batch, receipt = self._arriving.popleft()
+            messages += batch
+            size += sum([len(m.frames) for m in batch])
+            if receipt is not None:
+                receipts.append(receipt)
+        if messages:
+            commands.append(encode_enqueue(messages, self._now_ms()))
+        if self._settling:
+            commands.append(encode_ranges(SETTLE, self._settling))
+            self._settling = []
+        if self._returning:
+            # One message may have come back twice since: a range counts each sequence once.
+            commands += [encode_ranges(RETURN, [sequence]) for sequence in self._returning]
+            self._returning = []
+        if not commands:
+            return None
+        entry = commands[0] if len(commands) == 1 else b"".join(commands)
+        self._proposed.append(_Proposal(entry, messages, receipts))
+        return entry
+
+    def final_entry(self, delivered: int) -> bytes:
+        """For a clean stop: what was never delivered need not be called redelivered."""
+        entry = encode_delivered(delivered)
+        self._proposed.append(_Proposal(entry, [], []))
+        return entry
+
+    def applied(self, index: int) -> None:
+        """The oldest proposal is committed and durable, at this index."""
+        if not self._proposed:
+            return  # deleted meanwhile
+        proposal = self._proposed.popleft()
+        first = self._live.next_sequence
+        self._apply(index, proposal.entry)
+        messages = proposal.messages
+        if messages:
+            assert messages[0].sequence == first, "messages are applied in the order proposed"
+            self.pending -= len(messages)
+            was_cold = self.ready.cold
+            self._holder.enqueued(messages)
+            if not self.ready.cold:
+                self._cold_from = self._live.next_sequence
+            elif not was_cold:
+                self._cold_from = first
+        for receipt in proposal.receipts:
+            receipt.stored([])
+        if self._dead_bytes > CHECKPOINT_BYTES or len(self._dead) > CHECKPOINT_ENTRIES:
+            self._checkpoint()
+
+    def _apply(self, index: int, entry: bytes) -> None:
+        enqueued = self._live.next_sequence
+        released = self._live.apply(index, entry)
+        self._applied = index
+        if self._live.next_sequence == enqueued:
+            self._dead.append(index)
+            self._dead_bytes += len(entry)
+        else:
+            self._sizes[index] = len(entry)
+        early = []
+        for dead in released:
+            if dead <= self._checkpointed:
+                early.append(dead)
+            else:
+                self._dead.append(dead)
+                self._dead_bytes += self._sizes.pop(dead, 0)
+        if early:
+            self._log.release(early)
+
+    def _checkpoint(self) -> None:
+        if self._checkpointing:
+            return
+        self._checkpointing = True
+        index, dead = self._applied, self._dead
+        self._dead, self._dead_bytes, self._sizes = [], 0, {}
+
+        def durable() -> None:
+            self._checkpointing = False
+            self._checkpointed = index
+            self._log.release(dead)
+
+        self._log.checkpoint(index, self._live.checkpoint(), durable)
+
+    # Recovery
+
+    def recover(
+        self, checkpoint: tuple[int, bytes] | None, entries: Iterable[tuple[int, bytes]]
+    ) -> list[int]:
+        """Rebuild from what the log holds; the indexes of entries under the checkpoint in use."""
+        if checkpoint is not None:
+            self._checkpointed, state = checkpoint
+            self._live = LiveSet.restore(state)
+        for index, entry in entries:
+            if index > self._checkpointed:
+                self._apply(index, entry)
+        self._next_sequence = self._live.next_sequence
+        self._maybe_delivered = min(self._live.delivered, self._next_sequence)
+        return [entry.index for entry in self._live.entries_from(0)]
+
+    def start(self, size_bytes: int) -> None:
+        """Offer what was recovered; `size_bytes` is about what the live entries hold."""
+        self.ready.recovered(self._live.live, size_bytes)
+
+    # Cold messages
+
+    def _load(self) -> None:
+        """Ask for the first cold entries, unless that is under way."""
+        if self._loading:
+            return
+        batch: list[LiveEntry] = []
+        count = 0
+        for entry in self._live.entries_from(self._cold_from):
+            batch.append(entry)
+            count += entry.count
+            if count >= LOAD_MESSAGES:
+                break
+        if not batch:
+            return
+        self._loading = True
+        self._log.read([entry.index for entry in batch], lambda data: self._loaded(batch, data))
+
+    def _loaded(self, batch: list[LiveEntry], payloads: list[bytes]) -> None:
+        self._loading = False
+        messages: list[Message] = []
+        for entry, payload in zip(batch, payloads, strict=True):
+            if entry.first < self._cold_from:
+                continue  # purged meanwhile
+            messages += self._revive(entry, payload)
+        last = batch[-1]
+        self._cold_from = max(self._cold_from, last.first + last.count)
+        self.ready.loaded(messages)
+        self._holder.loaded()
+        self.ready.refill()
+
+    def _revive(self, entry: LiveEntry, payload: bytes) -> list[Message]:
+        """The live messages of an entry, numbered and counted."""
+        found: list[Message] = []
+        for kind, start, _ in split_commands(payload):
+            if kind == ENQUEUE:
+                found += decode_messages(payload, start)
+        live = self._live
+        revived = []
+        for sub, alive in enumerate(live.alive_in(entry)):
+            if alive:
+                message = found[sub]
+                message.sequence = entry.first + sub
+                message.delivery_count = live.count_of(message.sequence)
+                message.redelivered = message.sequence < self._maybe_delivered
+                revived.append(message)
+        return revived

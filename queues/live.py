@@ -1,0 +1,244 @@
+"""Which messages of a durable queue are alive: the deterministic machine behind its log.
+
+Every replica applies the same commands and holds the same live set; only the leader also has the
+messages themselves in hand. An entry of the log is needed as long as one message in it is alive.
+
+    checkpoint   0         8              16           20
+                 +---------+--------------+------------+---------------------+------------------+
+                 | version | next seq u64 | delivered  | entries, each:      | counts, each:    |
+                 | u64     |              | u64, sizes | index, first, count | seq u64, n u32   |
+                 |         |              | two u32    | bitmap of settled   |                  |
+                 +---------+--------------+------------+---------------------+------------------+
+"""
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from queues.commands import (
+    DELIVERED,
+    ENQUEUE,
+    RETURN,
+    SETTLE,
+    Range,
+    decode_delivered,
+    decode_ranges,
+    enqueued_count,
+    ranges_of,
+    split_commands,
+)
+
+CHECKPOINT_VERSION: Final = 1
+ANYTHING: Final = 2**64 - 1  # any live message may have been delivered
+
+_HEAD = struct.Struct(">QQQII")
+_ENTRY = struct.Struct(">QQII")  # index, first sequence, count, bytes of the bitmap
+_COUNT = struct.Struct(">QI")
+# Dead slots in front are cut off in bulk: seldom enough to be free, often enough to stay small.
+_COMPACT_SLOTS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LiveEntry:
+    """An entry with live messages: its index in the log and the sequences that it brought."""
+
+    index: int
+    first: int
+    count: int
+
+
+class LiveSet:
+    """Live messages by entry, in arrays: some twenty bytes per entry, none per message."""
+
+    __slots__ = (
+        "_counts",
+        "_first",
+        "_head",
+        "_index",
+        "_remaining",
+        "_settled",
+        "_size",
+        "delivered",
+        "live",
+        "next_sequence",
+    )
+
+    def __init__(self) -> None:
+        self.next_sequence = 0
+        self.live = 0  # messages
+        self.delivered = ANYTHING  # nothing from here on was delivered: known after a clean stop
+        # One slot per entry, ascending; the slots before `_head` are dead.
+        self._index = array("Q")
+        self._first = array("Q")
+        self._size = array("I")
+        self._remaining = array("I")
+        self._head = 0
+        self._settled: dict[int, int] = {}  # index of a partly settled entry → bitmap
+        self._counts: dict[int, int] = {}  # sequence → how often it was returned
+
+    def __len__(self) -> int:
+        return self.live
+
+    # Applying
+
+    def apply(self, index: int, entry: bytes) -> list[int]:
+        """Carry out an entry's commands; the indexes of entries that nobody needs any more.
+
+        An entry that enqueues nothing is needed until the next checkpoint, and not in this list.
+        """
+        released: list[int] = []
+        self.delivered = ANYTHING
+        for kind, start, end in split_commands(entry):
+            if kind == ENQUEUE:
+                self._enqueue(index, enqueued_count(entry, start))
+            elif kind == SETTLE:
+                for first, count in decode_ranges(entry, start, end):
+                    self._settle(first, count, released)
+            elif kind == RETURN:
+                for first, count in decode_ranges(entry, start, end):
+                    for sequence in range(first, first + count):
+                        if self.is_live(sequence):
+                            self._counts[sequence] = self._counts.get(sequence, 0) + 1
+            elif kind == DELIVERED:
+                self.delivered = decode_delivered(entry, start)
+        return released
+
+    def _enqueue(self, index: int, count: int) -> None:
+        assert not len(self._index) or index >= self._index[-1], "entries are applied in order"
+        if len(self._index) > self._head and self._index[-1] == index:
+            self._size[-1] += count  # a second batch in the same entry
+            self._remaining[-1] += count
+        else:
+            self._index.append(index)
+            self._first.append(self.next_sequence)
+            self._size.append(count)
+            self._remaining.append(count)
+        self.next_sequence += count
+        self.live += count
+
+    def _settle(self, first: int, count: int, released: list[int]) -> None:
+        """Settle a range that may span entries. What is settled already stays so."""
+        last = min(first + count, self.next_sequence)
+        slot = self._slot(first)
+        while slot < len(self._index) and self._first[slot] < last:
+            start = max(first, self._first[slot]) - self._first[slot]
+            end = min(last - self._first[slot], self._size[slot])
+            if start < end and self._remaining[slot]:
+                self._settle_in(slot, start, end, released)
+            slot += 1
+
+    def _settle_in(self, slot: int, start: int, end: int, released: list[int]) -> None:
+        index = self._index[slot]
+        bits = ((1 << (end - start)) - 1) << start
+        before = self._settled.get(index, 0)
+        fresh = (bits & ~before).bit_count()
+        self._remaining[slot] -= fresh
+        self.live -= fresh
+        if self._counts:
+            for sequence in range(self._first[slot] + start, self._first[slot] + end):
+                self._counts.pop(sequence, None)
+        if self._remaining[slot]:
+            self._settled[index] = before | bits
+            return
+        self._settled.pop(index, None)
+        released.append(index)
+        self._drop_dead_slots()
+
+    def _drop_dead_slots(self) -> None:
+        while self._head < len(self._index) and not self._remaining[self._head]:
+            self._head += 1
+        if self._head >= _COMPACT_SLOTS and self._head * 2 >= len(self._index):
+            for column in (self._index, self._first, self._size, self._remaining):
+                del column[: self._head]
+            self._head = 0
+
+    # Asking
+
+    def _slot(self, sequence: int) -> int:
+        """The slot of the entry that brought this sequence, or that follows it."""
+        return max(self._head, bisect_right(self._first, sequence, self._head) - 1)
+
+    def is_live(self, sequence: int) -> bool:
+        slot = self._slot(sequence)
+        if slot >= len(self._index) or not self._remaining[slot]:
+            return False
+        sub = sequence - self._first[slot]
+        if not 0 <= sub < self._size[slot]:
+            return False
+        return not self._settled.get(self._index[slot], 0) >> sub & 1
+
+    def count_of(self, sequence: int) -> int:
+        """How often this message was returned."""
+        return self._counts.get(sequence, 0)
+
+    def entries_from(self, sequence: int) -> Iterator[LiveEntry]:
+        """Entries with live messages that brought this sequence or later ones, in order."""
+        for slot in range(self._slot(sequence), len(self._index)):
+            if self._remaining[slot] and self._first[slot] + self._size[slot] > sequence:
+                yield LiveEntry(self._index[slot], self._first[slot], self._size[slot])
+
+    def alive_in(self, entry: LiveEntry) -> list[bool]:
+        """Which of an entry's messages are alive."""
+        settled = self._settled.get(entry.index, 0)
+        return [not settled >> sub & 1 for sub in range(entry.count)]
+
+    def ranges(self) -> list[Range]:
+        """All live sequences as ranges: for tests and tools."""
+        sequences = [
+            entry.first + sub
+            for entry in self.entries_from(0)
+            for sub, alive in enumerate(self.alive_in(entry))
+            if alive
+        ]
+        return ranges_of(sequences)
+
+    # Checkpoints
+
+    def checkpoint(self) -> bytes:
+        """The whole state, without any message."""
+        entries = list(self.entries_from(0))
+        pieces = [
+            _HEAD.pack(
+                CHECKPOINT_VERSION,
+                self.next_sequence,
+                self.delivered,
+                len(entries),
+                len(self._counts),
+            )
+        ]
+        for entry in entries:
+            settled = self._settled.get(entry.index, 0)
+            bitmap = settled.to_bytes((settled.bit_length() + 7) // 8, "big")
+            pieces += (_ENTRY.pack(entry.index, entry.first, entry.count, len(bitmap)), bitmap)
+        pieces += [_COUNT.pack(*item) for item in sorted(self._counts.items())]
+        return b"".join(pieces)
+
+    @classmethod
+    def restore(cls, checkpoint: bytes) -> "LiveSet":
+        version, next_sequence, delivered, entries, counts = _HEAD.unpack_from(checkpoint)
+        if version != CHECKPOINT_VERSION:
+            raise ValueError(f"checkpoint of version {version}, expected {CHECKPOINT_VERSION}")
+        live = cls()
+        live.next_sequence = next_sequence
+        live.delivered = delivered
+        pos = _HEAD.size
+        for _ in range(entries):
+            index, first, size, bitmap_bytes = _ENTRY.unpack_from(checkpoint, pos)
+            pos += _ENTRY.size
+            settled = int.from_bytes(checkpoint[pos : pos + bitmap_bytes], "big")
+            pos += bitmap_bytes
+            live._index.append(index)
+            live._first.append(first)
+            live._size.append(size)
+            live._remaining.append(size - settled.bit_count())
+            live.live += size - settled.bit_count()
+            if settled:
+                live._settled[index] = settled
+        for _ in range(counts):
+            sequence, count = _COUNT.unpack_from(checkpoint, pos)
+            live._counts[sequence] = count
+            pos += _COUNT.size
+        return live

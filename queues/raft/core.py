@@ -1,0 +1,204 @@
+"""One member of a Raft group without I/O: what a host calls, and what the host owes in return.
+
+    step(msg, now)  tick(now)  suspect_leader(now)  peer_down(node, now)  peer_up(node)
+    propose(payload)  read_index(context)  transfer(to)
+    persisted(wseq)  applied(index)  compacted(index)  fetched(peer, entries)  snapshot(peer, snap)
+    ready() → Ready | None
+
+After any of these calls the host takes `ready()`, and
+- writes in order, one disk order per group, and reports each durable write by `persisted(wseq)`,
+  which stands for all before it; a failed write ends the node, it is never reported or retried;
+- sends the messages; they may be lost, doubled, or come in any order;
+- applies committed entries up to `apply_to` (payloads by `entries(first, last)`, or from its own
+  store where that gives None) and then calls `applied(apply_to)`;
+- calls `tick` at `next_deadline`; an idle group has none.
+
+A failed assertion means that this replica can no longer vouch for its log: the host must stop it.
+"""
+
+from random import Random
+
+from queues.raft.config import DEFAULTS, Config, Tunables
+from queues.raft.election import Elector
+from queues.raft.log import RaftLog
+from queues.raft.messages import (
+    Append,
+    AppendReply,
+    Entry,
+    Install,
+    Message,
+    NodeId,
+    PreVote,
+    PreVoteReply,
+    TimeoutNow,
+    Vote,
+    VoteReply,
+)
+from queues.raft.ready import NotLeaderError, Ready
+from queues.raft.replica import LEADER
+
+
+class Raft(Elector):
+    __slots__ = ()
+
+    def __init__(
+        self,
+        node: NodeId,
+        config: Config,
+        now: float,
+        random: Random,
+        *,
+        hard: tuple[int, NodeId | None] = (0, None),
+        log: RaftLog | None = None,
+        applied: int | None = None,
+        tunables: Tunables = DEFAULTS,
+    ) -> None:
+        """A new member, or one as its disk has it: everything in `log` is durable.
+
+        `applied` is how far the host's state is: at the last snapshot, or beyond it.
+        """
+        log = RaftLog() if log is None else log
+        super().__init__(
+            node,
+            config,
+            hard=hard,
+            log=log,
+            applied=log.offset if applied is None else applied,
+            tunables=tunables,
+            random=random,
+        )
+        if config.voters == (node,):
+            self._lead_alone()
+        elif node in config.voters:
+            self._await_election(now)
+
+    def step(self, msg: Message, now: float) -> None:
+        """Take in a message. This is the one place where terms are compared (rule 3)."""
+        assert msg.to == self.node
+        if msg.term > self.term:
+            if not self._enter_term(msg, now):
+                return
+        elif msg.term < self.term:
+            self._refuse_stale(msg)
+            return
+        kind = type(msg)
+        if isinstance(msg, AppendReply):
+            self._on_append_reply(msg, now)
+        elif isinstance(msg, Append):
+            self._on_append(msg, now)
+        elif isinstance(msg, Install):
+            self._on_install(msg, now)
+        else:
+            assert kind is not None
+            self._step_election(msg, now)
+
+    def _step_election(self, msg: PreVote | PreVoteReply | Vote | VoteReply | TimeoutNow, now: float) -> None:
+        if isinstance(msg, PreVote):
+            self._on_pre_vote(msg, now)
+        elif isinstance(msg, PreVoteReply):
+            self._on_pre_vote_reply(msg, now)
+        elif isinstance(msg, Vote):
+            self._on_vote(msg, now)
+        elif isinstance(msg, VoteReply):
+            self._on_vote_reply(msg, now)
+        else:
+            self._on_timeout_now(msg, now)
+
+    def _enter_term(self, msg: Message, now: float) -> bool:
+        """A later term is entered, except that pre-votes change nothing; whether to go on."""
+        if isinstance(msg, PreVote) or (isinstance(msg, PreVoteReply) and msg.granted):
+            return True
+        if isinstance(msg, Vote) and not self._heeds_vote(msg):
+            return False
+        leads = isinstance(msg, Append | Install)
+        self._become_follower(msg.term, msg.frm if leads else None, now)
+        return True
+
+    def _refuse_stale(self, msg: Message) -> None:
+        """Tell a leader or candidate of an earlier term that time has moved on."""
+        if isinstance(msg, Append | Install):
+            self._answer(msg.frm, 0, ok=False)
+        elif isinstance(msg, PreVote):
+            self._send(PreVoteReply(msg.frm, self.node, self.term, granted=False))
+        elif isinstance(msg, Vote):
+            self._send(VoteReply(msg.frm, self.node, self.term, granted=False))
+
+    def tick(self, now: float) -> None:
+        if self.deadline is None or now < self.deadline:
+            return
+        if self.role is LEADER:
+            self._beat(now)
+        else:
+            self._campaign(now)
+
+    def propose(self, payload: bytes) -> tuple[int, int]:
+        """Append to the log; (term, index). Raises NotLeaderError.
+
+        The entry is committed only when `applied` reaches the index in that term; if another term
+        takes the place, it is lost or, after a crash, perhaps not: the proposer asks again.
+        """
+        if self.role is not LEADER or self._transferee is not None:
+            raise NotLeaderError(self.leader if self.role is not LEADER else self._transferee)
+        assert payload, "an empty payload is the no-op"
+        index = self.log.append(self.term, payload)
+        self._dirty = True
+        if self.deadline is None and self.progress is not None:
+            self._wake()
+        return self.term, index
+
+    def read_index(self, context: object) -> None:
+        """Ask for a ReadState; dropped if the role changes first. Raises NotLeaderError."""
+        if self.role is not LEADER:
+            raise NotLeaderError(self.leader)
+        self._start_read(context)
+
+    def transfer(self, to: NodeId) -> None:
+        """Hand leadership over; proposals are refused meanwhile. Raises NotLeaderError."""
+        if self.role is not LEADER:
+            raise NotLeaderError(self.leader)
+        peer = self._peer(to)
+        assert peer is not None, "no such voter to hand over to"
+        self._start_transfer(peer)
+
+    def persisted(self, wseq: int) -> None:
+        """That write and all before it are on disk. Nothing else makes anything durable (rule 2)."""
+        self._settle(wseq)
+        if self.role is LEADER:
+            self._advance_commit()
+
+    def entries(self, first: int, last: int) -> list[Entry] | None:
+        """Entries not yet applied; None after a restart, when only the disk has them."""
+        return self.log.held(first, last)
+
+    def applied_to(self) -> int:
+        return self.applied
+
+    def ready(self) -> Ready | None:
+        """Everything to be done since the last call; None if that is nothing."""
+        if not self._dirty:
+            return None
+        self._dirty = False
+        if self.progress is not None:
+            self._feed_all(self.progress)
+        writes = self._stage()
+        msgs = self._msgs
+        if msgs:
+            self._msgs = []
+        apply_to = self.commit if self.commit < self.durable else self.durable
+        if apply_to > self._apply_handed:
+            self._apply_handed = apply_to
+        ready = Ready(
+            writes,
+            msgs,
+            self._apply_handed,
+            self._install,
+            self.role,
+            self.term,
+            self.leader,
+            self._read_states or (),
+            self._reads or (),
+            self._snapshots or (),
+            self.deadline,
+        )
+        self._install = self._read_states = self._reads = self._snapshots = None
+        return ready
