@@ -1,7 +1,8 @@
 """A virtual host: its exchanges, queues and bindings, and the routing of messages among them."""
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+from uuid import uuid4
 
 from broker import dead_letter
 from broker.auth import User
@@ -19,8 +20,16 @@ from exchanges.exchange import Exchange
 from exchanges.kinds import KINDS, validate_binding
 from exchanges.routing import needs_headers, route
 from queues.message import Message
-from queues.options import EQUIVALENCE_ARGUMENTS, InvalidArgumentError, parse_options
+from queues.options import (
+    EQUIVALENCE_ARGUMENTS,
+    InvalidArgumentError,
+    QueueOptions,
+    parse_options,
+)
 from queues.queue import Queue
+
+if TYPE_CHECKING:
+    from broker.journal import Journal
 
 PREDECLARED: Final = (
     ("amq.direct", "direct"),
@@ -53,6 +62,8 @@ class VHost:
             "amq.rabbitmq.trace", "topic", durable=True, internal=True
         )
         self._timers = timers
+        self.journal: Journal | None = None  # set once the node's log is open
+        self.make_durable: Callable[[Queue], None] | None = None
         self._caches: dict[User, RouteCache] = {}
         self._sources: dict[object, dict[Exchange, None]] = {}  # destination → who is bound to it
         self._owned: dict[object, dict[Queue, None]] = {}  # exclusive queues by connection
@@ -121,6 +132,8 @@ class VHost:
         except ValueError as error:
             raise precondition_failed(f"{error} in {thing}") from None
         self._forget_routes()
+        if durable:
+            self._record("exchange", name, kind, auto_delete, internal, arguments)
 
     def delete_exchange(self, name: str, *, if_unused: bool) -> None:
         _refuse_default_exchange(name)
@@ -136,6 +149,8 @@ class VHost:
 
     def _drop_exchange(self, exchange: Exchange) -> None:
         del self.exchanges[exchange.name]
+        if exchange.durable:
+            self._record("-exchange", exchange.name)
         for binding in list(exchange.bindings()):
             sources = self._sources.get(binding.destination)
             if sources is not None:
@@ -182,6 +197,27 @@ class VHost:
                 if wrong:
                     text = f"invalid property '{label}' for {self._queue_text(name)}"
                     raise precondition_failed(text)
+        uid = uuid4().bytes
+        if durable and owner is None:
+            self._record("queue", name, uid, auto_delete, arguments)
+        queue = self._make_queue(
+            name, options, arguments, durable=durable, auto_delete=auto_delete, owner=owner
+        )
+        queue.uid = uid
+        if is_durable(queue) and self.make_durable is not None:
+            self.make_durable(queue)
+        return queue
+
+    def _make_queue(
+        self,
+        name: str,
+        options: QueueOptions,
+        arguments: Table,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        owner: object | None,
+    ) -> Queue:
         queue = Queue(
             name,
             self,
@@ -239,6 +275,8 @@ class VHost:
 
     def _drop_queue(self, queue: Queue) -> int:
         del self.queues[queue.name]
+        if is_durable(queue):
+            self._record("-queue", queue.name)
         if queue.owner is not None:
             owned = self._owned[queue.owner]
             del owned[queue]
@@ -265,6 +303,8 @@ class VHost:
         if exchange.bind(destination, key, arguments):
             self._sources.setdefault(destination, {})[exchange] = None
             self._forget_routes()
+            if exchange is not self.default and is_durable(exchange) and is_durable(destination):
+                self._record_binding("binding", exchange, destination, key, arguments)
 
     def unbind(
         self, source: str, destination: Queue | Exchange, key: str, arguments: Table
@@ -272,6 +312,8 @@ class VHost:
         _refuse_default_exchange(source)
         exchange = self.exchanges.get(source)
         if exchange is not None and exchange.unbind(destination, key, arguments):
+            if is_durable(exchange) and is_durable(destination):
+                self._record_binding("-binding", exchange, destination, key, arguments)
             self._after_unbind(exchange)
 
     def _unbind_destination(self, destination: Queue | Exchange) -> None:
@@ -284,6 +326,106 @@ class VHost:
         gone = exchange.auto_delete and not exchange.has_bindings
         if gone and self.exchanges.get(exchange.name) is exchange:
             self._drop_exchange(exchange)
+
+    # Definitions that survive a restart
+
+    def _record(self, kind: str, *details: object) -> None:
+        if self.journal is not None:
+            self.journal.record(kind, self.name, *details)
+
+    def _record_binding(
+        self,
+        kind: str,
+        exchange: Exchange,
+        destination: Queue | Exchange,
+        key: str,
+        arguments: Table,
+    ) -> None:
+        what = "queue" if isinstance(destination, Queue) else "exchange"
+        self._record(kind, exchange.name, what, destination.name, key, arguments)
+
+    @property
+    def definitions_pending(self) -> bool:
+        """Changes were made that are not on disk yet."""
+        return self.journal is not None and self.journal.pending
+
+    def when_durable(self, action: Callable[[], None]) -> None:
+        if self.journal is None:
+            action()
+        else:
+            self.journal.when_durable(action)
+
+    def durable_definitions(self) -> Iterator[list[object]]:
+        """Changes that make what is durable here from nothing."""
+        for exchange in self.exchanges.values():
+            if exchange.durable and not exchange.name.startswith(RESERVED_PREFIX) and exchange.name:
+                yield [
+                    *("exchange", self.name, exchange.name, exchange.type),
+                    *(exchange.auto_delete, exchange.internal, exchange.arguments),
+                ]
+        for queue in self.queues.values():
+            if is_durable(queue):
+                yield [
+                    *("queue", self.name, queue.name, queue.uid),
+                    *(queue.auto_delete, queue.arguments),
+                ]
+        for exchange in self.exchanges.values():
+            if exchange is self.default or not exchange.durable:
+                continue
+            for binding in exchange.bindings():
+                destination = cast("Queue | Exchange", binding.destination)
+                if is_durable(destination):
+                    what = "queue" if isinstance(destination, Queue) else "exchange"
+                    yield [
+                        *("binding", self.name, exchange.name, what, destination.name),
+                        *(binding.key, binding.arguments),
+                    ]
+
+    def replay(self, change: list[Any]) -> None:
+        """Make a recorded change again, at a start. Making it twice changes nothing."""
+        kind, _, *details = change
+        if kind == "exchange":
+            name, type_name, auto_delete, internal, arguments = details
+            if name not in self.exchanges:
+                self.exchanges[name] = Exchange(
+                    name,
+                    type_name,
+                    durable=True,
+                    auto_delete=auto_delete,
+                    internal=internal,
+                    arguments=arguments,
+                )
+        elif kind == "queue":
+            name, uid, auto_delete, arguments = details
+            if name not in self.queues:
+                options = parse_options(arguments)
+                queue = self._make_queue(
+                    name, options, arguments, durable=True, auto_delete=auto_delete, owner=None
+                )
+                queue.uid = uid
+        elif kind == "-exchange":
+            exchange = self.exchanges.get(details[0])
+            if exchange is not None:
+                self._drop_exchange(exchange)
+        elif kind == "-queue":
+            queue_ = self.queues.get(details[0])
+            if queue_ is not None:
+                self._drop_queue(queue_)
+        else:
+            self._replay_binding(kind, *details)
+
+    def _replay_binding(
+        self, kind: str, source: str, what: str, name: str, key: str, arguments: Table
+    ) -> None:
+        exchange = self.exchanges.get(source)
+        where: Mapping[str, Queue | Exchange] = self.queues if what == "queue" else self.exchanges
+        destination = where.get(name)
+        if exchange is None or destination is None:
+            return
+        if kind == "binding":
+            self._bind(exchange, destination, key, arguments)
+        else:
+            exchange.unbind(destination, key, arguments)
 
     # Routing
 
@@ -359,6 +501,11 @@ class VHost:
 
     def statistics(self) -> dict[str, int]:
         return {"exchanges": len(self.exchanges), "queues": len(self.queues)}
+
+
+def is_durable(thing: Queue | Exchange) -> bool:
+    """Whether it survives a restart: an exclusive queue never outlives its connection."""
+    return thing.durable and (isinstance(thing, Exchange) or thing.owner is None)
 
 
 def _refuse_default_exchange(name: str) -> None:

@@ -14,11 +14,12 @@ BRIM_BYTES: Final = 16 * 1024 * 1024
 class Outbox:
     """Pieces of bytes in sending order. Who appends to `pieces` adds their length to `size`."""
 
-    __slots__ = ("pieces", "size")
+    __slots__ = ("pieces", "size", "turned_away")
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
         self.size = 0
+        self.turned_away = False  # a consumer had to wait, and must be told when there is room
 
     def write(self, piece: bytes) -> None:
         self.pieces.append(piece)
@@ -26,7 +27,11 @@ class Outbox:
 
     @property
     def congested(self) -> bool:
-        return self.size > HIGH_BYTES
+        """Asked on behalf of consumers: they get nothing now, and are told later."""
+        if self.size <= HIGH_BYTES:
+            return False
+        self.turned_away = True
+        return True
 
     @property
     def relieved(self) -> bool:

@@ -58,6 +58,7 @@ class Queue:
         "name",
         "options",
         "owner",
+        "uid",
         "unacked",
     )
 
@@ -78,6 +79,7 @@ class Queue:
         self.durable = durable
         self.auto_delete = auto_delete
         self.owner = owner  # the connection of an exclusive queue
+        self.uid = b""  # names its log; new whenever a queue of this name is made
         self.unacked = 0
         self.deleted = False
         self._context = context

@@ -17,7 +17,7 @@ from broker.protocol.errors import (
     not_implemented,
     precondition_failed,
 )
-from broker.protocol.frames import CONTENT_TOO_LARGE, Content
+from broker.protocol.frames import CONTENT_TOO_LARGE, Batch, Content
 
 if TYPE_CHECKING:
     from pamqp.base import Frame
@@ -45,6 +45,26 @@ class Channel:
         self.last_queue: str | None = None  # what an empty queue name means
         self.transaction: Transaction | None = None
         self.reply_queue: ReplyQueue | None = None
+        self.closed = False
+        self.suspended = False  # waits for the disk; its connection keeps what comes meanwhile
+        self.backlog: list[Batch] = []
+
+    def when_durable(self, action: Callable[[], None]) -> None:
+        """Act, and go on, once every definition changed so far is durable."""
+        self.suspend(self.vhost.when_durable, action)
+
+    def suspend(
+        self, wait: Callable[[Callable[[], None]], None], action: Callable[[], None]
+    ) -> None:
+        """Handle nothing more until `wait` calls back; then act and go on."""
+        self.suspended = True
+
+        def resume() -> None:
+            if not self.closed:
+                self.suspended = False
+                self.link.resume(self, action)
+
+        wait(resume)
 
     def send(self, kind: "type[Frame]", **arguments: object) -> None:
         self.link.outbox.write(methods.encode(self.number, kind, **arguments))
@@ -116,6 +136,7 @@ class Channel:
 
     def release(self) -> None:
         """The channel is over. Consumers leave first: what it held must not come back to it."""
+        self.closed = True
         consumers = list(self.deliveries.consumers.values())
         self.deliveries.consumers.clear()
         if self.transaction is not None:

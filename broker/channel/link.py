@@ -1,10 +1,14 @@
 """What a channel sees of its connection."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 from broker.auth import User
 from broker.vhost import VHost
 from flow_control.outbox import Outbox
+
+if TYPE_CHECKING:
+    from broker.channel.channel import Channel
 
 
 class Link(Protocol):
@@ -16,6 +20,9 @@ class Link(Protocol):
     outbox: Outbox
     frame_max: int
     capabilities: frozenset[str]
+
+    def resume(self, channel: "Channel", action: Callable[[], None]) -> None:
+        """A channel that waited acts, then handles what came meanwhile."""
 
     def mark_dirty(self) -> None:
         """Something was written to the outbox outside of the connection's own reading."""

@@ -12,6 +12,8 @@ from broker.routes import REPLY_TO
 from broker.vhost import RESERVED_PREFIX
 
 if TYPE_CHECKING:
+    from pamqp.base import Frame
+
     from broker.channel.channel import Channel
     from exchanges.exchange import Exchange
     from queues.queue import Queue
@@ -33,6 +35,14 @@ def authorize(channel: "Channel", action: Action, resource: str, name: str) -> N
     if not channel.user.may(vhost, action, name):
         text = f"{action} access to {resource} '{name}' in vhost '{vhost}' refused"
         raise access_refused(f"{text} for user '{channel.user.name}'")
+
+
+def answer(channel: "Channel", kind: "type[Frame]", **arguments: object) -> None:
+    """Say ok; where definitions are on their way to the disk, only when they are safe there."""
+    if channel.vhost.definitions_pending:
+        channel.when_durable(lambda: channel.send(kind, **arguments))
+    else:
+        channel.send(kind, **arguments)
 
 
 def queue_name(channel: "Channel", name: str) -> str:
@@ -73,14 +83,14 @@ def exchange_declare(channel: "Channel", method: commands.Exchange.Declare) -> N
             arguments=method.arguments,
         )
     if not method.nowait:
-        channel.send(commands.Exchange.DeclareOk)
+        answer(channel, commands.Exchange.DeclareOk)
 
 
 def exchange_delete(channel: "Channel", method: commands.Exchange.Delete) -> None:
     authorize(channel, "configure", "exchange", method.exchange)
     channel.vhost.delete_exchange(method.exchange, if_unused=method.if_unused)
     if not method.nowait:
-        channel.send(commands.Exchange.DeleteOk)
+        answer(channel, commands.Exchange.DeleteOk)
 
 
 def _exchange_pair(
@@ -97,7 +107,7 @@ def exchange_bind(channel: "Channel", method: commands.Exchange.Bind) -> None:
     destination = _exchange_pair(channel, method)
     channel.vhost.bind(method.source, destination, method.routing_key, method.arguments)
     if not method.nowait:
-        channel.send(commands.Exchange.BindOk)
+        answer(channel, commands.Exchange.BindOk)
 
 
 def exchange_unbind(channel: "Channel", method: commands.Exchange.Unbind) -> None:
@@ -107,7 +117,7 @@ def exchange_unbind(channel: "Channel", method: commands.Exchange.Unbind) -> Non
         destination = _exchange_pair(channel, method)
         channel.vhost.unbind(method.source, destination, method.routing_key, method.arguments)
     if not method.nowait:
-        channel.send(commands.Exchange.UnbindOk)
+        answer(channel, commands.Exchange.UnbindOk)
 
 
 # Queues
@@ -124,7 +134,8 @@ def queue_declare(channel: "Channel", method: commands.Queue.Declare) -> None:
         queue = _make_queue(channel, method)
     channel.last_queue = queue.name
     if not method.nowait:
-        channel.send(
+        answer(
+            channel,
             commands.Queue.DeclareOk,
             queue=queue.name,
             message_count=queue.ready,
@@ -176,7 +187,7 @@ def queue_bind(channel: "Channel", method: commands.Queue.Bind) -> None:
         key = queue.name  # the specification's default for a queue that was not named either
     channel.vhost.bind(method.exchange, queue, key, method.arguments)
     if not method.nowait:
-        channel.send(commands.Queue.BindOk)
+        answer(channel, commands.Queue.BindOk)
 
 
 def queue_unbind(channel: "Channel", method: commands.Queue.Unbind) -> None:
@@ -188,7 +199,7 @@ def queue_unbind(channel: "Channel", method: commands.Queue.Unbind) -> None:
     queue = channel.vhost.queues.get(name)
     if queue is not None:
         channel.vhost.unbind(method.exchange, queue, method.routing_key, method.arguments)
-    channel.send(commands.Queue.UnbindOk)
+    answer(channel, commands.Queue.UnbindOk)
 
 
 def queue_purge(channel: "Channel", method: commands.Queue.Purge) -> None:
@@ -206,4 +217,4 @@ def queue_delete(channel: "Channel", method: commands.Queue.Delete) -> None:
         name, if_unused=method.if_unused, if_empty=method.if_empty, user_of=channel.link
     )
     if not method.nowait:
-        channel.send(commands.Queue.DeleteOk, message_count=count)
+        answer(channel, commands.Queue.DeleteOk, message_count=count)

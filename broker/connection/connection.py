@@ -2,6 +2,7 @@
 
 import enum
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import trio
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 CLOSE_TIMEOUT_S: Final = 5.0
 # A peer that takes nothing for this long, with the outbox brimming, is given up.
 STALL_TIMEOUT_S: Final = 60.0
+# Batches kept for a channel that waits for the disk before the socket is not read any more.
+BACKLOG_BATCHES_MAX: Final = 64
 
 FrameT = TypeVar("FrameT", bound="Frame")
 
@@ -83,7 +86,10 @@ class Connection:
         self._dirty = False
         self._draining = False
         self._nursery: trio.Nursery | None = None
-        self._drained = trio.Event()
+        self._drained = trio.Event()  # the outbox has room again
+        self._flushed = trio.Event()  # the drain task is through
+        self._overfull: Channel | None = None  # a waiting channel with much to do; stops reading
+        self._resumed = trio.Event()
         self._log = logs.get("connection").bind(peer=peer)
 
     # Life
@@ -98,6 +104,7 @@ class Connection:
                     await self._linger(half_close=self.state is State.CLOSED)
                 nursery.cancel_scope.cancel()
         finally:
+            self._nursery = None
             self._release()
             await self._transport.aclose()
 
@@ -147,6 +154,9 @@ class Connection:
             if self.outbox.brimming:
                 await self._wait_for_relief()
                 continue
+            if self._overfull is not None:
+                await self._resumed.wait()
+                continue
             data = await self._transport.receive()
             if not data:
                 self.state = State.CLOSED
@@ -186,9 +196,8 @@ class Connection:
         With `half_close` the client sees the end of the stream right behind our last word.
         """
         with trio.move_on_after(CLOSE_TIMEOUT_S):
-            while half_close and not self._transport.idle:
-                await self._transport.wait_writable()
-                self._transport.flush_nowait()
+            if half_close and self._draining:
+                await self._flushed.wait()
             if half_close:
                 self._transport.send_eof()
             while not self._transport.broken:
@@ -222,6 +231,8 @@ class Connection:
         if self.state is State.RUNNING:
             self._close(ConnectionFailure(320, "broker shutting down"))
             self.flush()
+        elif self.state is State.HANDSHAKE:
+            self.lost("broker shutting down")
 
     # Reading
 
@@ -230,14 +241,11 @@ class Connection:
         try:
             for number, key, items in batches:
                 channel = self._channels.get(number)
-                if channel is not None and key not in _CHANNEL_LIFE and number:
-                    try:
-                        channel.handle(key, items)
-                    except AMQPError as error:
-                        error.method = error.method or key
-                        if not isinstance(error, ChannelError):
-                            raise
-                        self._close_channel(channel, error)
+                if channel is not None and key not in _CHANNEL_LIFE:
+                    if channel.suspended:
+                        self._keep(channel, (number, key, items))
+                    else:
+                        self._handle(channel, key, items)
                 else:
                     self._connection_method(number, key, items)
                 if self.state is not State.RUNNING and self.state is not State.CLOSING:
@@ -249,6 +257,30 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - a bug of ours must not end the node
             self._log.exception("internal_error", error)
             self._close(ConnectionFailure(541, "internal error"))
+
+    def _handle(self, channel: Channel, key: int, items: list[object]) -> None:
+        try:
+            channel.handle(key, items)
+        except AMQPError as error:
+            error.method = error.method or key
+            if not isinstance(error, ChannelError):
+                raise
+            self._close_channel(channel, error)
+
+    def _keep(self, channel: Channel, batch: Batch) -> None:
+        """For a channel that waits for the disk."""
+        channel.backlog.append(batch)
+        if len(channel.backlog) >= BACKLOG_BATCHES_MAX and self._overfull is None:
+            self._overfull = channel
+            self._resumed = trio.Event()
+
+    def resume(self, channel: Channel, action: Callable[[], None]) -> None:
+        backlog, channel.backlog = channel.backlog, []
+        if self._overfull is channel:
+            self._overfull = None
+            self._resumed.set()
+        action()
+        self._take_turn(backlog)
 
     def _connection_method(self, number: int, key: int, items: list[object]) -> None:
         if self.state is State.CLOSING:
@@ -307,14 +339,21 @@ class Connection:
         if channel is None and number not in self._closing_channels:
             raise ConnectionFailure(504, "expected 'channel.open'", method=CHANNEL_CLOSE)
         if channel is not None:
+            self._forget_waiting(channel)
             channel.release()
         self.outbox.write(methods.encode(number, commands.Channel.CloseOk))
+
+    def _forget_waiting(self, channel: Channel) -> None:
+        if self._overfull is channel:
+            self._overfull = None
+            self._resumed.set()
 
     def _close_channel(self, channel: Channel, error: ChannelError) -> None:
         self._log.warning(
             "channel_error", channel=channel.number, code=error.code, reason=error.text
         )
         del self._channels[channel.number]
+        self._forget_waiting(channel)
         self._closing_channels.add(channel.number)
         self._reader.abandon(channel.number)
         channel.release()
@@ -357,21 +396,26 @@ class Connection:
         self._dirty = False
         self._transport.flush_nowait()
         self.spoke = True
-        if not self._transport.idle and not self._draining and self._nursery is not None:
+        waiting = not self._transport.idle or self.outbox.turned_away
+        if waiting and not self._draining and self._nursery is not None:
             self._draining = True
+            self._flushed = trio.Event()
             self._nursery.start_soon(self._drain)
 
     async def _drain(self) -> None:
+        """Write on as the kernel takes it, and let consumers go on that had to wait."""
         try:
-            while not self._transport.idle:
+            while not self._transport.idle or self.outbox.turned_away:
                 await self._transport.wait_writable()
                 self._transport.flush_nowait()
                 if self.outbox.relieved:
+                    self.outbox.turned_away = False
                     self._drained.set()
                     self._resume_consumers()
                     self._node.flush()
         finally:
             self._draining = False
+            self._flushed.set()
 
     def _resume_consumers(self) -> None:
         for channel in list(self._channels.values()):

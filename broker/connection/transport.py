@@ -45,7 +45,9 @@ class SocketTransport:
         """Hand the kernel as much as it takes."""
         if self._rest and not self._write_rest():
             return
-        if self.outbox.pieces and not self.broken:
+        if self.broken:
+            self._drop()
+        elif self.outbox.pieces:
             self._rest = memoryview(self.outbox.take())
             self._write_rest()
 

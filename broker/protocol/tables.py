@@ -15,6 +15,7 @@ FieldValue: TypeAlias = object
 Table: TypeAlias = Mapping[str, FieldValue]
 
 NESTING_MAX: Final = 64  # deeper than any real header, far from the interpreter's recursion limit
+_TOO_DEEP: Final = f"fields nested deeper than {NESTING_MAX}"
 
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
@@ -42,7 +43,9 @@ _SIZES: Final = {
     ord("T"): 8,
     ord("V"): 0,
 }
-_LENGTH_PREFIXED: Final = frozenset(b"SxAF")
+_STRINGS: Final = frozenset(b"Sx")
+_NESTED: Final = frozenset(b"AF")
+_TABLE: Final = ord("F")
 
 
 def text(raw: bytes) -> str:
@@ -97,7 +100,7 @@ def _array(data: bytes, pos: int, depth: int) -> tuple[list[FieldValue], int]:
 
 def _value(data: bytes, pos: int, depth: int) -> tuple[FieldValue, int]:
     if depth > NESTING_MAX:
-        raise ValueError(f"fields nested deeper than {NESTING_MAX}")
+        raise ValueError(_TOO_DEEP)
     kind = data[pos]
     pos += 1
     fixed = _FIXED.get(kind)
@@ -159,14 +162,15 @@ _DECODERS: Final[dict[int, Callable[[bytes, int, int], tuple[FieldValue, int]]]]
 def split_table(data: bytes, pos: int = 0) -> tuple[dict[bytes, bytes], int]:
     """Names and *raw* values (type octet first) of the table at `pos`, and the position behind it.
 
-    Editing a header table this way keeps every value that is not touched bit for bit.
+    Editing a header table this way keeps every value that is not touched bit for bit. Nested
+    values are walked too, so that whatever passes here can be decoded later.
     """
     try:
         pos, end = _span(data, pos)
         entries: dict[bytes, bytes] = {}
         while pos < end:
             key_end = pos + 1 + data[pos]
-            value_end = _skip_value(data, key_end)
+            value_end = _skip_value(data, key_end, 1)
             entries[data[pos + 1 : key_end]] = data[key_end:value_end]
             pos = value_end
     except (IndexError, struct.error) as error:
@@ -176,20 +180,36 @@ def split_table(data: bytes, pos: int = 0) -> tuple[dict[bytes, bytes], int]:
     return entries, end
 
 
-def _skip_value(data: bytes, pos: int) -> int:
+def _skip_value(data: bytes, pos: int, depth: int) -> int:
+    """The position behind a value, which `decode_table` would take as well."""
+    if depth > NESTING_MAX:
+        raise ValueError(_TOO_DEEP)
     kind = data[pos]
     size = _SIZES.get(kind)
     if size is not None:
         return pos + 1 + size
-    if kind in _LENGTH_PREFIXED:
+    if kind in _STRINGS:
         return _span(data, pos + 1)[1]
+    if kind in _NESTED:
+        return _skip_nested(data, pos + 1, depth + 1, named=kind == _TABLE)
     raise ValueError(f"unknown field type {chr(kind)!r}")
 
 
-def check_table(data: bytes, pos: int, end: int) -> None:
-    """Raise ValueError unless a table fills `pos` to `end`, as far as can be told without nesting.
+def _skip_nested(data: bytes, pos: int, depth: int, *, named: bool) -> int:
+    pos, end = _span(data, pos)
+    while pos < end:
+        if named:
+            pos += 1 + data[pos]
+        pos = _skip_value(data, pos, depth)
+    if pos != end:
+        raise ValueError("field value runs past what holds it")
+    return end
 
-    Cheap, for headers that pass through: no entry is copied, no function called per entry.
+
+def check_table(data: bytes, pos: int, end: int) -> None:
+    """Raise ValueError unless a table that can be decoded fills `pos` to `end`.
+
+    Cheap, for headers that pass through: no entry is copied, no function called per plain entry.
     """
     sizes = _SIZES
     length_at = _U32.unpack_from
@@ -197,13 +217,14 @@ def check_table(data: bytes, pos: int, end: int) -> None:
     try:
         while pos < end:
             pos += 1 + data[pos]
-            size = sizes.get(data[pos])
+            kind = data[pos]
+            size = sizes.get(kind)
             if size is not None:
                 pos += 1 + size
-            elif data[pos] in _LENGTH_PREFIXED:
+            elif kind in _STRINGS:
                 pos += 5 + length_at(data, pos + 1)[0]
             else:
-                raise ValueError(f"unknown field type {chr(data[pos])!r}")
+                pos = _skip_value(data, pos, 1)
     except (IndexError, struct.error) as error:
         raise ValueError(f"malformed field table: {error}") from error
     if pos != end:

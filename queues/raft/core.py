@@ -81,7 +81,6 @@ class Raft(Elector):
         elif msg.term < self.term:
             self._refuse_stale(msg)
             return
-        kind = type(msg)
         if isinstance(msg, AppendReply):
             self._on_append_reply(msg, now)
         elif isinstance(msg, Append):
@@ -89,10 +88,11 @@ class Raft(Elector):
         elif isinstance(msg, Install):
             self._on_install(msg, now)
         else:
-            assert kind is not None
             self._step_election(msg, now)
 
-    def _step_election(self, msg: PreVote | PreVoteReply | Vote | VoteReply | TimeoutNow, now: float) -> None:
+    def _step_election(
+        self, msg: PreVote | PreVoteReply | Vote | VoteReply | TimeoutNow, now: float
+    ) -> None:
         if isinstance(msg, PreVote):
             self._on_pre_vote(msg, now)
         elif isinstance(msg, PreVoteReply):
@@ -161,7 +161,7 @@ class Raft(Elector):
         self._start_transfer(peer)
 
     def persisted(self, wseq: int) -> None:
-        """That write and all before it are on disk. Nothing else makes anything durable (rule 2)."""
+        """That write and all before it are on disk. Only this makes anything durable (rule 2)."""
         self._settle(wseq)
         if self.role is LEADER:
             self._advance_commit()
@@ -170,8 +170,18 @@ class Raft(Elector):
         """Entries not yet applied; None after a restart, when only the disk has them."""
         return self.log.held(first, last)
 
-    def applied_to(self) -> int:
-        return self.applied
+    def applied(self, index: int) -> None:
+        """The host's state has everything up to `index`: its payloads leave the memory."""
+        assert index <= self._apply_handed, "applied before it was committed and on disk"
+        if index > self.applied_index:
+            self.applied_index = index
+            self._release()
+
+    def compacted(self, index: int) -> None:
+        """A durable snapshot covers the log up to `index`."""
+        assert index <= self.applied_index
+        if index > self.log.offset:
+            self.log.compact(index)
 
     def ready(self) -> Ready | None:
         """Everything to be done since the last call; None if that is nothing."""
@@ -181,12 +191,10 @@ class Raft(Elector):
         if self.progress is not None:
             self._feed_all(self.progress)
         writes = self._stage()
-        msgs = self._msgs
+        msgs = self._msgs or ()
         if msgs:
             self._msgs = []
-        apply_to = self.commit if self.commit < self.durable else self.durable
-        if apply_to > self._apply_handed:
-            self._apply_handed = apply_to
+        self._apply_handed = max(self._apply_handed, min(self.commit, self.durable))
         ready = Ready(
             writes,
             msgs,

@@ -112,9 +112,9 @@ class Elector(Leader):
             self._greet(peer)
 
     def _on_pre_vote_reply(self, msg: PreVoteReply, now: float) -> None:
-        if self.role is Role.PRE_CANDIDATE and msg.granted and msg.term == self.term + 1:
-            if self._tally(msg.frm, granted=True):
-                self._request_votes(now, transfer=False)
+        asked = self.role is Role.PRE_CANDIDATE and msg.term == self.term + 1
+        if asked and self._tally(msg.frm, granted=msg.granted):
+            self._request_votes(now, transfer=False)
 
     def _on_vote_reply(self, msg: VoteReply, _now: float) -> None:
         if self.role is Role.CANDIDATE and self._tally(msg.frm, granted=msg.granted):

@@ -1,6 +1,8 @@
 """A member that follows: appends, commit index and snapshots from the leader of its term."""
 
-from queues.raft.messages import Append, AppendReply, Install
+from collections.abc import Sequence
+
+from queues.raft.messages import Append, AppendReply, Entry, Install, NodeId
 from queues.raft.replica import FOLLOWER, LEADER, Replica
 
 
@@ -10,20 +12,19 @@ class Follower(Replica):
     def _on_append(self, msg: Append, now: float) -> None:
         self._follow(msg, now)
         if not self._prev_matches(msg):
-            hint_index, hint_term = self.log.hint(msg.prev_index, msg.prev_term)
-            self._answer(msg, msg.prev_index, ok=False, hint=(hint_index, hint_term))
+            hint = self.log.hint(msg.prev_index, msg.prev_term)
+            self._answer(msg.frm, msg.prev_index, ok=False, hint=hint, read_round=msg.read_round)
             return
         known = max(self.commit - msg.prev_index, 0)  # committed entries are equal everywhere
         entries = msg.entries[known:] if known else msg.entries
-        start = self._first_new(msg, entries)
+        start = self._first_new(entries)
         if start is not None:
             if start <= self.log.last:
                 self._truncate(start)
             self.log.extend(entries[start - entries[0].index :])
             self._dirty = True
-        end = msg.prev_index + len(msg.entries)
-        self._commit_to(min(msg.commit, end))
-        self._answer(msg, self._ack_index(msg), ok=True)
+        self._commit_to(min(msg.commit, msg.prev_index + len(msg.entries)))
+        self._answer(msg.frm, self._ack_index(msg), ok=True, read_round=msg.read_round)
 
     def _follow(self, msg: Append | Install, now: float) -> None:
         assert self.role is not LEADER, "two leaders in one term"
@@ -35,7 +36,8 @@ class Follower(Replica):
     def _prev_matches(self, msg: Append) -> bool:
         return msg.prev_index <= self.commit or self.log.matches(msg.prev_index, msg.prev_term)
 
-    def _first_new(self, msg: Append, entries: Append.entries) -> int | None:  # type: ignore[valid-type]
+    def _first_new(self, entries: Sequence[Entry]) -> int | None:
+        """Where this log ends or differs. A late or repeated append must not cut off the rest."""
         return self.log.conflict(entries)
 
     def _ack_index(self, msg: Append) -> int:
@@ -50,23 +52,15 @@ class Follower(Replica):
                 self._commit_to(snapshot.index)
             else:
                 self._replace_by(snapshot)
-        self._send(
-            AppendReply(
-                msg.frm,
-                self.node,
-                self.term,
-                True,
-                self.commit,
-                self.commit,
-                0,
-                0,
-                0,  # noqa: FBT003
-            )
-        )
+        self._answer(msg.frm, self.commit, ok=True)
 
-    def _answer(self, msg: Append, index: int, *, ok: bool, hint: tuple[int, int] = (0, 0)) -> None:
-        self._send(
-            AppendReply(
-                msg.frm, self.node, self.term, ok, index, self.commit, *hint, msg.read_round
-            )
-        )
+    def _answer(
+        self,
+        to: NodeId,
+        index: int,
+        *,
+        ok: bool,
+        hint: tuple[int, int] = (0, 0),
+        read_round: int = 0,
+    ) -> None:
+        self._send(AppendReply(to, self.node, self.term, ok, index, self.commit, *hint, read_round))

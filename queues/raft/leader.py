@@ -99,15 +99,16 @@ class Leader(Follower):
         self._reads = [*(self._reads or ()), op]
 
     def fetched(self, node: NodeId, entries: Sequence[Entry]) -> None:
-        """Answer to Ready.reads. It may come late: what no longer fits is dropped."""
+        """Answer to Ready.reads; empty if compacted since. What no longer fits is dropped."""
         peer = self._peer(node)
         if peer is None or not peer.fetching:
             return
         peer.fetching = False
         self._dirty = True
+        if not entries or entries[0].index != peer.next or peer.next <= self.log.offset:
+            return
         last = entries[-1]
-        fits = entries[0].index == peer.next and self.log.matches(last.index, last.term)
-        if fits and not peer.paused and peer.next > self.log.offset:
+        if self.log.matches(last.index, last.term) and not peer.paused:
             self._append_to(peer, entries)
 
     def _want_snapshot(self, peer: Progress) -> None:
@@ -116,7 +117,7 @@ class Leader(Follower):
 
     def snapshot(self, node: NodeId, snapshot: Snapshot) -> None:
         """Answer to Ready.snapshots."""
-        assert snapshot.index <= self.applied
+        assert snapshot.index <= self.applied_index
         peer = self._peer(node)
         if peer is not None and peer.feed is Feed.SNAPSHOT:
             self._send(Install(node, self.node, self.term, snapshot))
@@ -181,7 +182,7 @@ class Leader(Follower):
 
     def _release(self) -> None:
         """Drop payloads that are applied and, within the cache, sent to all that keep up."""
-        upto = self.applied
+        upto = self.applied_index
         if self.progress and self.log.held_bytes <= self.tunables.cache_bytes:
             for peer in self.progress.values():
                 if peer.feed is Feed.REPLICATE and not peer.down:
@@ -237,7 +238,7 @@ class Leader(Follower):
         return heard >= self.config.quorum
 
     def peer_down(self, node: NodeId, now: float) -> None:
-        """The host lost that node: nothing is sent to it; without a quorum the leader steps down."""
+        """That node is gone: nothing is sent to it; without a quorum the leader steps down."""
         peer = self._peer(node)
         if peer is None or self.progress is None:
             return

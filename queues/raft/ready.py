@@ -37,7 +37,7 @@ class WriteOp:
 
 @dataclass(slots=True)
 class ReadOp:
-    """The host answers with `fetched(peer, entries)`: from `first` on, at least one entry."""
+    """The host answers `fetched(peer, entries)`: at least one, or none if they are compacted."""
 
     peer: NodeId
     first: int

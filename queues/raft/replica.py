@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from queues.raft.config import Config, Tunables
 from queues.raft.log import RaftLog
 from queues.raft.messages import Message, NodeId, Snapshot
-from queues.raft.progress import Progress
 from queues.raft.ready import ReadOp, ReadState, Role, WriteOp
+
+if TYPE_CHECKING:
+    from queues.raft.progress import Progress
 
 LEADER: Final = Role.LEADER
 FOLLOWER: Final = Role.FOLLOWER
@@ -41,7 +43,7 @@ class Replica:
         "_votes",
         "_waiting",
         "_wseq",
-        "applied",
+        "applied_index",
         "beats",
         "commit",
         "config",
@@ -79,7 +81,7 @@ class Replica:
         self.role = FOLLOWER
         self.leader: NodeId | None = None
         self.log = log
-        self.commit = self.applied = applied
+        self.commit = self.applied_index = applied
         self.durable = log.last
         self.deadline: float | None = None  # of the election, or of the leader's next heartbeat
 
@@ -208,7 +210,7 @@ class Replica:
         self._clamp_writes(self.commit)
         self.log.reset(snapshot.index, snapshot.term)
         self.config = Config(snapshot.voters)
-        self.commit = self.applied = self._apply_handed = self._staged = snapshot.index
+        self.commit = self.applied_index = self._apply_handed = self._staged = snapshot.index
         self._install = snapshot
         self._truncate_from = None
         self._dirty = True

@@ -11,6 +11,7 @@ from pamqp import decode, encode
 
 from broker.protocol.tables import (
     NESTING_MAX,
+    check_table,
     decode_table,
     encode_long,
     encode_table,
@@ -128,6 +129,16 @@ def test_what_no_field_can_hold_is_refused(value):
 
 # Bytes that are no table
 
+
+def check_whole(data, pos=0):
+    """`check_table` with the end that the table itself announces, as content headers have it."""
+    if len(data) < 4:
+        raise ValueError("no length")  # nothing that could be announced in a content header
+    end = pos + 4 + int.from_bytes(data[pos : pos + 4], "big")
+    check_table(data, pos, end)
+    return None, end
+
+
 MALFORMED = {
     "no length": b"\x00\x00",
     "longer than the data": b"\x00\x00\x00\x09\x01kV",
@@ -147,12 +158,12 @@ MALFORMED = {
     "a timestamp cut short": raw_table(entry(b"T\x02\x00")),
     "a table nested too deep": nested(b"F", NESTING_MAX, b"V"),
     "an array nested too deep": nested(b"A", NESTING_MAX, b"V"),
-    "a table nested a hundred thousand deep": nested(b"F", 5000, b"V"),
+    "a table nested five thousand deep": nested(b"F", 5000, b"V"),
 }
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-@pytest.mark.parametrize("read", [decode_table, split_table])
+@pytest.mark.parametrize("read", [decode_table, split_table, check_whole])
 def test_malformed_bytes_are_a_value_error(read, name):
     with pytest.raises(ValueError, match="."):
         read(MALFORMED[name])
@@ -163,6 +174,7 @@ def test_nesting_up_to_the_limit_is_fine(opening):
     data = nested(opening, NESTING_MAX - 1, b"V")
     assert encode_table(decode_table(data)[0]) == data
     assert join_table(split_table(data)[0]) == data
+    check_table(data, 0, len(data))
 
 
 @settings(derandomize=True, deadline=None, max_examples=300)
@@ -171,18 +183,18 @@ def test_nesting_up_to_the_limit_is_fine(opening):
     st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), max_size=4),
     st.integers(0, 500),
 )
-def test_damaged_tables_raise_nothing_but_value_errors_and_both_readers_agree(table, damage, length):
+def test_damaged_tables_raise_nothing_but_value_errors_and_all_readers_agree(table, damage, length):
     data = bytearray(encode.field_table(table))
     for at, value in damage:
         data[at % len(data)] = value
     data = bytes(data[: max(length, 4)])
-    assert outcome(decode_table, data) == outcome(split_table, data)
+    assert outcome(decode_table, data) == outcome(split_table, data) == outcome(check_whole, data)
 
 
 @settings(derandomize=True, deadline=None, max_examples=300)
 @given(st.binary(max_size=30).map(raw_table))
-def test_random_bytes_raise_nothing_but_value_errors_and_both_readers_agree(data):
-    assert outcome(decode_table, data) == outcome(split_table, data)
+def test_random_bytes_raise_nothing_but_value_errors_and_all_readers_agree(data):
+    assert outcome(decode_table, data) == outcome(split_table, data) == outcome(check_whole, data)
 
 
 def outcome(read, data):

@@ -1,0 +1,127 @@
+"""Durable definitions: changes to exchanges, queues and bindings, written to the metadata log.
+
+An entry is a CBOR array: [version, change, change, …]. A change is an array too, its kind first:
+
+    ["exchange",    vhost, name, type, auto_delete, internal, arguments]
+    ["-exchange",   vhost, name]
+    ["queue",       vhost, name, uid (16 bytes), auto_delete, arguments]
+    ["-queue",      vhost, name, uid]
+    ["binding",     vhost, source, destination kind, destination, key, arguments]
+    ["-binding",    vhost, source, destination kind, destination, key, arguments]
+
+A checkpoint is an entry that builds the whole state. Only what is durable is written: a binding if
+both its ends are, a queue if no connection owns it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+import cbor2
+
+from broker.protocol.errors import precondition_failed
+
+FORMAT_VERSION: Final = 1
+# Changes above the last checkpoint that are replayed at a start: a second's worth.
+CHECKPOINT_CHANGES: Final = 50_000
+
+
+class Log(Protocol):
+    """The metadata log."""
+
+    def changed(self, *, urgent: bool) -> None: ...
+    def release(self, indexes: list[int]) -> None: ...
+    def checkpoint(self, index: int, state: bytes, then: Callable[[], None]) -> None: ...
+
+
+class Journal:
+    """Takes changes in the order they were made, and says when they are durable.
+
+    It is a machine for the log as `queues.durable.DurableStore` is; changes are made before they
+    are proposed, so that applying an entry only means that they are safe.
+    """
+
+    def __init__(self, log: Log, state: "Callable[[], Iterable[list[Any]]]") -> None:
+        self._log = log
+        self._state = state  # changes that build all that is there now
+        self._changes: list[bytes] = []
+        self._waiting: list[Callable[[], None]] = []
+        self._proposed: deque[list[Callable[[], None]]] = deque()
+        self._indexes: list[int] = []  # entries above the checkpoint
+        self._since_checkpoint = 0
+        self._checkpointing = False
+
+    @property
+    def pending(self) -> bool:
+        """Changes were made that are not durable yet."""
+        return bool(self._changes or self._proposed)
+
+    def record(self, *change: object) -> None:
+        """Write a change. One that cannot be written is the client's mistake, and not made."""
+        self._changes.append(encode_change(change))
+        self._since_checkpoint += 1
+        self._log.changed(urgent=True)
+
+    def when_durable(self, action: Callable[[], None]) -> None:
+        """Call back when everything recorded so far is durable; at once if it is."""
+        if self._changes:
+            self._waiting.append(action)
+        elif self._proposed:
+            self._proposed[-1].append(action)
+        else:
+            action()
+
+    def next_entry(self) -> bytes | None:
+        if not self._changes:
+            return None
+        entry = _array([cbor2.dumps(FORMAT_VERSION), *self._changes])
+        self._changes = []
+        self._proposed.append(self._waiting)
+        self._waiting = []
+        return entry
+
+    def applied(self, index: int) -> None:
+        self._indexes.append(index)
+        for action in self._proposed.popleft():
+            action()
+        if self._since_checkpoint >= CHECKPOINT_CHANGES and not self._checkpointing:
+            self._checkpoint(index)
+
+    def _checkpoint(self, index: int) -> None:
+        """The state may hold changes that are not applied yet: replaying them changes nothing."""
+        self._checkpointing = True
+        covered, self._indexes = self._indexes, []
+        self._since_checkpoint = 0
+
+        def durable() -> None:
+            self._checkpointing = False
+            self._log.release(covered)
+
+        state = _array([cbor2.dumps(FORMAT_VERSION), *map(encode_change, self._state())])
+        self._log.checkpoint(index, state, durable)
+
+    def recover(self, entries: Iterable[tuple[int, bytes]]) -> Iterable[list[Any]]:
+        """The changes of a checkpoint and the entries above it, in order."""
+        for index, entry in entries:
+            version, *changes = cbor2.loads(entry)
+            if version != FORMAT_VERSION:
+                raise ValueError(f"definitions of format {version}, expected {FORMAT_VERSION}")
+            self._indexes.append(index)
+            self._since_checkpoint += len(changes)
+            yield from changes
+
+
+def encode_change(change: Iterable[object]) -> bytes:
+    try:
+        return cbor2.dumps([_plain(part) for part in change])
+    except (ValueError, TypeError, UnicodeError, cbor2.CBOREncodeError) as error:
+        raise precondition_failed(f"arguments cannot be stored: {error}") from None
+
+
+def _plain(part: object) -> object:
+    return dict(part) if isinstance(part, Mapping) else part
+
+
+def _array(items: list[bytes]) -> bytes:
+    """A CBOR array of items that are encoded already."""
+    return b"\x9a" + len(items).to_bytes(4, "big") + b"".join(items)

@@ -1,0 +1,180 @@
+"""What the store knows: its groups, graves and files. Log and recovery both change it by records."""
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from queues.storage.entry_index import EntryIndex, Located
+from queues.storage.files import FileTable
+from queues.storage.frames import DEL, ENTRY, HARD, REG, SEGMENT_FILE, SNAP, TRUNC, decode_vote
+
+REG_LENGTH = 16
+HARD_LENGTH = 16
+
+
+class SnapshotMeta(NamedTuple):
+    index: int
+    term: int
+    position: int
+    length: int
+
+
+class Group:
+    """One replicated log."""
+
+    __slots__ = (
+        "commit",
+        "entries",
+        "gid",
+        "hard_position",
+        "reg_position",
+        "snapshot",
+        "term",
+        "uuid",
+        "vote",
+    )
+
+    def __init__(self, gid: int) -> None:
+        self.gid = gid
+        self.uuid = b""
+        self.term = 0
+        self.vote: int | None = None
+        self.commit = 0  # a lower bound: what is known never to be truncated
+        self.entries = EntryIndex()
+        self.snapshot: SnapshotMeta | None = None
+        self.reg_position: int | None = None
+        self.hard_position: int | None = None
+
+    def live_records(self) -> Iterable[tuple[int, int]]:
+        yield from [(entry.position, entry.length) for entry in self.entries]
+        if self.snapshot is not None:
+            yield self.snapshot.position, self.snapshot.length
+        if self.reg_position is not None:
+            yield self.reg_position, REG_LENGTH
+        if self.hard_position is not None:
+            yield self.hard_position, HARD_LENGTH
+
+
+class Grave(NamedTuple):
+    """A deleted group: its DEL is live while a segment that outlasts the log names the group."""
+
+    position: int
+    segments: set[int]
+
+
+@dataclass(slots=True)
+class State:
+    """Everything that recovery finds and that the store then goes on from."""
+
+    files: FileTable
+    store_id: bytes
+    next_gid: int = 1
+    next_number: int = 1
+    next_sequence: int = 1
+    groups: dict[int, Group] = field(default_factory=dict)
+    by_uuid: dict[bytes, int] = field(default_factory=dict)
+    graves: dict[int, Grave] = field(default_factory=dict)
+    damaged: dict[int, str] = field(default_factory=dict)  # gid → why
+
+    def registered(self, gid: int, uuid: bytes, position: int) -> None:
+        group = self.groups.get(gid) or self._new_group(gid)
+        if group.reg_position is not None:
+            self.files.dead([(group.reg_position, REG_LENGTH)])
+        self.files.live(position, REG_LENGTH)
+        group.reg_position = position
+        group.uuid = uuid
+        self.by_uuid[uuid] = gid
+
+    def _new_group(self, gid: int) -> Group:
+        group = self.groups[gid] = Group(gid)
+        self.next_gid = max(self.next_gid, gid + 1)
+        return group
+
+    def hard_set(self, gid: int, term: int, vote: int | None, commit: int, position: int) -> None:
+        group = self.groups[gid]
+        if group.hard_position is not None:
+            self.files.dead([(group.hard_position, HARD_LENGTH)])
+        self.files.live(position, HARD_LENGTH)
+        group.hard_position = position
+        group.term, group.vote = term, vote
+        group.commit = max(group.commit, commit)
+
+    def appended(self, gid: int, index: int, term: int, position: int, length: int) -> None:
+        self.files.live(position, length)
+        self.groups[gid].entries.append(index, term, position, length)
+
+    def truncated(self, gid: int, first: int) -> None:
+        group = self.groups[gid]
+        assert first > group.commit, f"group {gid}: truncation at {first} under commit {group.commit}"
+        self.files.dead(group.entries.remove(first, group.entries.last))
+
+    def snapshotted(self, gid: int, index: int, term: int, position: int, length: int) -> None:
+        group = self.groups[gid]
+        old = group.snapshot
+        assert old is None or index >= old.index, (gid, index, old)
+        if old is not None:
+            self.files.dead([(old.position, old.length)])
+        self.files.live(position, length)
+        group.snapshot = SnapshotMeta(index, term, position, length)
+        group.commit = max(group.commit, index)
+
+    def deleted(self, gid: int, position: int) -> None:
+        group = self.groups.pop(gid)
+        self.files.dead(group.live_records())
+        if self.by_uuid.get(group.uuid) == gid:
+            del self.by_uuid[group.uuid]
+        self.damaged.pop(gid, None)
+        self.buried(gid, position)
+
+    def buried(self, gid: int, position: int) -> None:
+        """Keep the DEL alive for as long as segments bring the group's records back."""
+        segments = {file.number for file in self.files.segments() if gid in file.gids}
+        if segments:
+            self.files.live(position, 0)
+            self.graves[gid] = Grave(position, segments)
+
+    def segment_dropped(self, number: int) -> None:
+        for gid in [gid for gid, grave in self.graves.items() if number in grave.segments]:
+            grave = self.graves[gid]
+            grave.segments.discard(number)
+            if not grave.segments:
+                self.files.dead([(grave.position, 0)])
+                del self.graves[gid]
+
+    def is_live(self, kind: int, gid: int, index: int, position: int) -> bool:
+        """Whether the record at this position is still the one that counts."""
+        if kind == DEL:
+            grave = self.graves.get(gid)
+            return grave is not None and grave.position == position
+        group = self.groups.get(gid)
+        if group is None:
+            return False
+        if kind == ENTRY:
+            entry = group.entries.get(index)
+            return entry is not None and entry.position == position
+        if kind == SNAP:
+            return group.snapshot is not None and group.snapshot.position == position
+        if kind == REG:
+            return group.reg_position == position
+        return kind == HARD and group.hard_position == position
+
+    def moved(self, kind: int, gid: int, index: int, old: int, new: int, length: int) -> None:
+        """A record that counts was copied; the copy counts from now on."""
+        if not self.is_live(kind, gid, index, old):
+            return
+        self.files.live(new, length)
+        self.files.dead([(old, length)])
+        if kind == DEL:
+            self.graves[gid] = self.graves[gid]._replace(position=new)
+            return
+        group = self.groups[gid]
+        if kind == ENTRY:
+            group.entries.move(index, old, new)
+        elif kind == SNAP:
+            assert group.snapshot is not None
+            group.snapshot = group.snapshot._replace(position=new)
+        elif kind == REG:
+            group.reg_position = new
+        else:
+            group.hard_position = new

@@ -1,0 +1,106 @@
+"""What must hold whatever happens: the invariants of a group, checked after every event."""
+
+from typing import TYPE_CHECKING
+
+from queues.raft.messages import Entry
+from queues.raft.ready import Role
+
+if TYPE_CHECKING:
+    from tests.raft.member import Member
+
+
+class Violation(AssertionError):
+    """A promise of the group is broken."""
+
+
+class Ledger:
+    """An all-seeing observer of one group."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[int, int] = {}  # term → node
+        self.written: dict[tuple[int, int], tuple[bytes, int]] = {}  # place → payload, term before
+        self.committed: dict[int, int] = {}  # index → term
+        self.applied: dict[int, tuple[int, bytes]] = {}
+        self.digests: dict[int, int] = {0: 0}
+        self.confirmed: dict[int, int] = {}  # index → term
+        self.matches: dict[tuple[int, int, int], int] = {}  # (node, term, peer) → match
+        self.commit_max = 0
+        self.confirmed_max = 0
+
+    def saw_write(self, before: int, entries: list[Entry]) -> None:
+        """Log matching: one place (index, term) means one payload and one history before it."""
+        for entry in entries:
+            fact = (entry.payload, before)
+            known = self.written.setdefault((entry.index, entry.term), fact)
+            if known != fact:
+                raise Violation(f"log matching: {entry} is {fact} here and {known} elsewhere")
+            before = entry.term
+
+    def saw_apply(self, node: int, entry: Entry, digest: int) -> None:
+        fact = (entry.term, entry.payload)
+        if self.applied.setdefault(entry.index, fact) != fact:
+            raise Violation(f"node {node} applied {fact}, others {self.applied[entry.index]}")
+        self.saw_state(node, entry.index, digest)
+
+    def saw_state(self, node: int, index: int, digest: int) -> None:
+        if self.digests.setdefault(index, digest) != digest:
+            raise Violation(f"node {node} has another state at {index}")
+
+    def saw_confirm(self, index: int, term: int, members: "list[Member]") -> None:
+        """A confirm means: on the disks of a majority."""
+        holders = sum(member.disk.durable.has(index, term) for member in members)
+        if holders <= len(members) // 2:
+            raise Violation(f"confirmed ({index}, {term}) is on {holders} disks only")
+        self.confirmed[index] = term
+        self.confirmed_max = max(self.confirmed_max, index)
+
+    def saw_read(self, floor: int, index: int) -> None:
+        if index < floor:
+            raise Violation(f"a read at {index} misses {floor}, confirmed before it began")
+
+    def check(self, member: "Member") -> None:
+        core = member.core
+        if core is None:
+            return
+        log = core.log
+        if not (core.durable <= log.last and core.commit <= log.last):
+            raise Violation(f"durable {core.durable} or commit {core.commit} > last {log.last}")
+        if core.durable >= max(log.offset, member.disk.durable.snapshot.index):
+            image = member.disk.durable
+            if not image.has(core.durable, log.term_at(core.durable)):
+                raise Violation(f"node {core.node} believes {core.durable} durable; it is not")
+        if core.role is Role.LEADER:
+            self._check_leader(member)
+        self._check_commit(member)
+
+    def _check_leader(self, member: "Member") -> None:
+        core = member.core
+        assert core is not None
+        if self.leaders.setdefault(core.term, core.node) != core.node:
+            raise Violation(f"two leaders in term {core.term}")
+        for peer in (core.progress or {}).values():
+            key = (core.node, core.term, peer.node)
+            if peer.match < self.matches.get(key, 0):
+                raise Violation(f"match of {peer.node} fell in term {core.term}")
+            self.matches[key] = peer.match
+
+    def _check_commit(self, member: "Member") -> None:
+        core = member.core
+        assert core is not None
+        for index in range(max(member.commit_seen, core.log.offset) + 1, core.commit + 1):
+            term = core.log.term_at(index)
+            if self.committed.setdefault(index, term) != term:
+                raise Violation(
+                    f"node {core.node} committed ({index}, {term}), "
+                    f"another ({index}, {self.committed[index]})"
+                )
+        member.commit_seen = core.commit
+        self.commit_max = max(self.commit_max, core.commit)
+
+    def check_new_leader(self, member: "Member") -> None:
+        """Leader completeness: whatever is committed is in the log of every later leader."""
+        core = member.core
+        assert core is not None
+        top = max(self.committed, default=0)
+        if top > core.log.offset and not core.log.matches(top, self.committed[top]):
+            raise Violation(f"leader {core.node} of term {core.term} lacks committed {top}")

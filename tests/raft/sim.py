@@ -1,0 +1,355 @@
+"""Simulation of whole groups in simulated time: one seed is one run, and replays exactly.
+
+    python -m tests.raft.sim --seed N        one run with its trace
+    python -m tests.raft.sim --seeds A-B     many runs, without
+"""
+
+import heapq
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from queues.raft.config import Tunables
+from queues.raft.core import Raft
+from queues.raft.messages import Message
+from tests.raft.ledger import Ledger, Violation
+from tests.raft.member import Member
+
+HEAL_S = 30.0  # by then a healed group must agree again
+BEAT_S = 0.15
+SUSPECT_S = 1.0
+
+
+@dataclass(slots=True)
+class Beat:
+    """The node's heartbeat: what it says of its place in the group."""
+
+    frm: int
+    to: int
+    boot: int
+    term: int
+    leads: bool
+
+
+@dataclass(slots=True)
+class Weather:
+    """How bad things are in one run; drawn from the seed."""
+
+    voters: int
+    faults_s: float  # how long faults last
+    delay_s: float
+    drop: float
+    double: float
+    sync_s: float
+    propose_s: float
+    fault_s: float  # mean time between crashes, cuts and pauses
+    chore_s: float  # mean time between snapshots, transfers and reads
+    payload_max: int
+
+    @classmethod
+    def draw(cls, random: Random) -> "Weather":
+        return cls(
+            voters=random.choice((1, 2, 3, 3, 3, 3, 5)),
+            faults_s=random.choice((6.0, 12.0)),
+            delay_s=random.choice((0.001, 0.01, 0.1)),
+            drop=random.choice((0.0, 0.02, 0.2)),
+            double=random.choice((0.0, 0.05, 0.3)),
+            sync_s=random.choice((0.001, 0.02, 0.2)),
+            propose_s=random.choice((0.01, 0.05, 0.2)),
+            fault_s=random.choice((0.3, 1.0, 4.0)),
+            chore_s=random.choice((0.1, 0.5, 5.0)),
+            payload_max=random.choice((1, 40, 400)),
+        )
+
+
+def draw_tunables(random: Random) -> Tunables:
+    return Tunables(
+        election_s=random.choice((0.3, 1.0)),
+        rank_s=random.choice((0.01, 0.05)),
+        heartbeat_s=random.choice((0.05, 0.15)),
+        check_beats=random.choice((3, 8)),
+        transfer_beats=random.choice((2, 8)),
+        snapshot_beats=random.choice((3, 20)),
+        append_bytes_max=random.choice((1, 100, 10_000)),
+        append_entries_max=random.choice((1, 2, 256)),
+        window_bytes=random.choice((1, 300, 10_000)),
+        cache_bytes=random.choice((0, 200, 10_000)),
+    )
+
+
+class Simulation:
+    def __init__(
+        self,
+        seed: int,
+        core_class: type[Raft] = Raft,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self.random = random = Random(seed)
+        self.weather = Weather.draw(random)
+        self.trace = trace
+        self.now = 0.0
+        self.events: list[tuple[float, int, int, Callable[[], None]]] = []
+        self.counter = 0
+        self.ledger = Ledger()
+        tunables = draw_tunables(random)
+        voters = tuple(range(1, self.weather.voters + 1))
+        self.members = {
+            node: Member(
+                node,
+                voters,
+                self.transmit,
+                ledger=self.ledger,
+                random=random,
+                tunables=tunables,
+                core_class=core_class,
+            )
+            for node in voters
+        }
+        for member in self.members.values():
+            member.members = list(self.members.values())
+        self.cuts: set[tuple[int, int]] = set()
+        self.paused_until = dict.fromkeys(voters, 0.0)
+        self.heard = {(a, b): (0.0, 0) for a in voters for b in voters}  # a of b: when, which boot
+        self.timers: dict[int, float | None] = dict.fromkeys(voters)
+        self.stormy = True
+        if trace:
+            trace(f"seed {seed}: {self.weather} {tunables}")
+
+    # Events.
+
+    def at(self, delay: float, node: int, action: Callable[[], None]) -> None:
+        self.counter += 1
+        heapq.heappush(self.events, (self.now + delay, self.counter, node, action))
+
+    def run_until(self, end: float) -> None:
+        while self.events and self.events[0][0] <= end:
+            when, _, node, action = heapq.heappop(self.events)
+            pause = self.paused_until.get(node, 0.0)
+            if pause > when:
+                self.counter += 1
+                heapq.heappush(self.events, (pause, self.counter, node, action))
+                continue
+            self.now = when
+            action()
+            if node:
+                self.arm(self.members[node])
+        self.now = end
+
+    def arm(self, member: Member) -> None:
+        """Plan what the node itself will do next: its timer, its disk, its answers."""
+        core = member.core
+        if core is None:
+            return
+        node, boot = member.node, member.boots
+        if core.deadline is not None and core.deadline != self.timers[node]:
+            self.timers[node] = core.deadline
+            delay = max(core.deadline - self.now, 0.0)
+            self.at(delay, node, lambda: self.if_same_boot(node, boot, self.timer))
+        if member.disk.pending:
+            self.at(self.spread(self.weather.sync_s), node, lambda: self.if_same_boot(node, boot, self.sync))
+        if member.reads or member.snapshots:
+            self.at(self.spread(0.01), node, lambda: self.if_same_boot(node, boot, Member.serve))
+
+    def if_same_boot(self, node: int, boot: int, action: Callable[[Member], None]) -> None:
+        member = self.members[node]
+        if member.core is not None and member.boots == boot:
+            action(member)
+
+    def timer(self, member: Member) -> None:
+        self.timers[member.node] = None
+        member.tick(self.now)
+
+    def sync(self, member: Member) -> None:
+        if member.disk.pending:
+            member.sync(self.random.randint(1, len(member.disk.pending)))
+
+    def spread(self, mean: float) -> float:
+        return self.random.expovariate(1.0 / mean)
+
+    def say(self, text: str) -> None:
+        if self.trace:
+            self.trace(f"{self.now:9.4f} {text}")
+
+    # The network.
+
+    def transmit(self, message: Message | Beat) -> None:
+        random, weather = self.random, self.weather
+        self.say(f"{message.frm}→{message.to} {message}")
+        if (message.frm, message.to) in self.cuts:
+            return
+        if self.stormy and random.random() < weather.drop:
+            return
+        copies = 2 if self.stormy and random.random() < weather.double else 1
+        for _ in range(copies):
+            self.at(self.spread(weather.delay_s), message.to, lambda: self.arrive(message))
+
+    def arrive(self, message: Message | Beat) -> None:
+        member = self.members[message.to]
+        if member.core is None:
+            return
+        if isinstance(message, Beat):
+            self.on_beat(member, message)
+        else:
+            member.step(message, self.now)
+
+    # The node's heartbeat: who lives, who leads.
+
+    def beat(self, node: int) -> None:
+        member = self.members[node]
+        self.at(BEAT_S, node, lambda: self.beat(node))
+        core = member.core
+        if core is None:
+            return
+        for peer in self.members:
+            if peer != node:
+                self.transmit(Beat(node, peer, member.boots, core.term, member.leads))
+                if self.now - self.heard[node, peer][0] > SUSPECT_S:
+                    core.peer_down(peer, self.now)
+                    if core.leader == peer:
+                        core.suspect_leader(self.now)
+        member.pump()
+
+    def on_beat(self, member: Member, beat: Beat) -> None:
+        core = member.core
+        assert core is not None
+        when, boot = self.heard[member.node, beat.frm]
+        self.heard[member.node, beat.frm] = (self.now, max(boot, beat.boot))
+        if beat.boot > boot or self.now - when > SUSPECT_S:
+            core.peer_up(beat.frm)
+        demoted = beat.term >= core.term and not beat.leads
+        if core.leader == beat.frm and (beat.boot > boot or demoted):
+            core.suspect_leader(self.now)
+        member.pump()
+
+    # What people and fate do.
+
+    def client(self) -> None:
+        self.at(self.spread(self.weather.propose_s), 0, self.client)
+        member = self.random.choice(list(self.members.values()))
+        if self.paused_until[member.node] <= self.now:
+            self.propose(member)
+
+    def propose(self, member: Member) -> bool:
+        size = self.random.randint(0, self.weather.payload_max)
+        self.counter += 1
+        done = member.propose(b"%d " % self.counter + b"x" * size)
+        self.arm(member)
+        return done
+
+    def chore(self) -> None:
+        self.at(self.spread(self.weather.chore_s), 0, self.chore)
+        member = self.random.choice(list(self.members.values()))
+        if member.core is None or self.paused_until[member.node] > self.now:
+            return
+        what = self.random.choice(("compact", "compact", "read", "transfer"))
+        if what == "compact":
+            member.compact()
+        elif what == "read":
+            self.counter += 1
+            member.read(self.counter)
+        elif member.leads and len(self.members) > 1 and self.stormy:
+            to = self.random.choice([node for node in self.members if node != member.node])
+            self.say(f"transfer {member.node} → {to}")
+            member.core.transfer(to)
+            member.pump()
+        self.arm(member)
+
+    def fault(self) -> None:
+        if not self.stormy:
+            return
+        random = self.random
+        self.at(self.spread(self.weather.fault_s), 0, self.fault)
+        node = random.choice(list(self.members))
+        what = random.choice(("crash", "pause", "cut", "cut", "mend"))
+        self.say(f"{what} {node}")
+        if what == "crash":
+            self.crash(node)
+        elif what == "pause":
+            self.paused_until[node] = self.now + self.spread(0.7)
+        elif what == "cut":
+            other = random.choice(list(self.members))
+            self.cuts |= {(node, other), (other, node)} if random.random() < 0.5 else {(node, other)}
+        else:
+            self.cuts.clear()
+
+    def crash(self, node: int) -> None:
+        if self.members[node].core is not None:
+            self.members[node].crash()
+            self.at(self.spread(0.5), 0, lambda: self.restart(node))
+
+    def restart(self, node: int) -> None:
+        member = self.members[node]
+        if member.core is None:
+            self.say(f"restart {node}: {member.disk.durable.hard} last {member.disk.durable.last}")
+            self.timers[node] = None
+            member.start(self.now)
+            self.arm(member)
+
+    # One run.
+
+    def run(self) -> "Simulation":
+        for node in self.members:
+            self.restart(node)
+            self.at(self.random.random() * BEAT_S, node, lambda node=node: self.beat(node))
+        self.at(0.0, 0, self.client)
+        self.at(self.spread(self.weather.fault_s), 0, self.fault)
+        self.at(self.spread(self.weather.chore_s), 0, self.chore)
+        self.run_until(self.weather.faults_s)
+        self.heal()
+        end = self.now + HEAL_S
+        while self.now < end and not self.agrees():
+            self.run_until(self.now + 0.5)
+        if not self.agrees():
+            raise Violation("healed, and still no agreement")
+        self.check_confirmed()
+        return self
+
+    def heal(self) -> None:
+        self.say("heal")
+        self.stormy = False
+        self.cuts.clear()
+        self.paused_until = dict.fromkeys(self.paused_until, 0.0)
+        self.weather.propose_s = max(self.weather.propose_s, 0.5)
+        self.goal = self.ledger.confirmed_max
+        for node in self.members:
+            self.restart(node)
+
+    def agrees(self) -> bool:
+        """Everybody has applied something that was confirmed after the storm."""
+        low = min(member.state[0] for member in self.members.values())
+        return self.ledger.confirmed_max > self.goal and low > self.goal
+
+    def check_confirmed(self) -> None:
+        for index, term in self.ledger.confirmed.items():
+            if self.ledger.applied[index][0] != term:
+                raise Violation(f"confirmed ({index}, {term}) did not survive")
+
+
+def soak(first: int, last: int, core_class: type[Raft] = Raft) -> None:
+    for seed in range(first, last + 1):
+        try:
+            Simulation(seed, core_class).run()
+        except AssertionError as error:
+            sys.stdout.write(f"seed {seed}: {error!r}\n")
+            raise
+        if seed % 100 == 0:
+            sys.stdout.write(f"seed {seed} done\n")
+            sys.stdout.flush()
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seeds", metavar="A-B")
+    args = parser.parse_args()
+    if args.seed is not None:
+        Simulation(args.seed, trace=lambda line: sys.stdout.write(line + "\n")).run()
+    else:
+        first, last = (args.seeds or "1-1000").split("-")
+        soak(int(first), int(last))
+
+
+if __name__ == "__main__":
+    main()
