@@ -1,7 +1,7 @@
 """A virtual host: its exchanges, queues and bindings, and the routing of messages among them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from broker import dead_letter
@@ -145,9 +145,9 @@ class VHost:
             return
         if if_unused and exchange.has_bindings:
             raise precondition_failed(f"{self._exchange_text(name)} in use")
-        self._drop_exchange(exchange)
+        self.drop_exchange(exchange)
 
-    def _drop_exchange(self, exchange: Exchange) -> None:
+    def drop_exchange(self, exchange: Exchange) -> None:
         del self.exchanges[exchange.name]
         if exchange.durable:
             self._record("-exchange", exchange.name)
@@ -200,7 +200,7 @@ class VHost:
         uid = uuid4().bytes
         if durable and owner is None:
             self._record("queue", name, uid, auto_delete, arguments)
-        queue = self._make_queue(
+        queue = self.make_queue(
             name, options, arguments, durable=durable, auto_delete=auto_delete, owner=owner
         )
         queue.uid = uid
@@ -208,7 +208,7 @@ class VHost:
             self.make_durable(queue)
         return queue
 
-    def _make_queue(
+    def make_queue(
         self,
         name: str,
         options: QueueOptions,
@@ -230,7 +230,7 @@ class VHost:
         self.queues[name] = queue
         if owner is not None:
             self._owned.setdefault(owner, {})[queue] = None
-        self._bind(self.default, queue, name, {})
+        self.add_binding(self.default, queue, name, {})
         return queue
 
     def _check_same_queue(
@@ -261,19 +261,19 @@ class VHost:
             raise precondition_failed(f"{self._queue_text(name)} in use")
         if if_empty and queue.ready:
             raise precondition_failed(f"{self._queue_text(name)} not empty")
-        return self._drop_queue(queue)
+        return self.drop_queue(queue)
 
     def queue_unused(self, queue: Queue) -> None:
         """An auto-delete queue lost its last consumer, an exclusive one its connection, …"""
         if self.queues.get(queue.name) is queue:
-            self._drop_queue(queue)
+            self.drop_queue(queue)
 
     def forget_owner(self, owner: object) -> None:
         """A connection ended: its exclusive queues go."""
         for queue in list(self._owned.get(owner, ())):
-            self._drop_queue(queue)
+            self.drop_queue(queue)
 
-    def _drop_queue(self, queue: Queue) -> int:
+    def drop_queue(self, queue: Queue) -> int:
         del self.queues[queue.name]
         if is_durable(queue):
             self._record("-queue", queue.name)
@@ -295,9 +295,9 @@ class VHost:
             validate_binding(exchange.type, key, arguments)
         except ValueError as error:
             raise precondition_failed(str(error)) from None
-        self._bind(exchange, destination, key, arguments)
+        self.add_binding(exchange, destination, key, arguments)
 
-    def _bind(
+    def add_binding(
         self, exchange: Exchange, destination: Queue | Exchange, key: str, arguments: Table
     ) -> None:
         if exchange.bind(destination, key, arguments):
@@ -325,7 +325,7 @@ class VHost:
         self._forget_routes()
         gone = exchange.auto_delete and not exchange.has_bindings
         if gone and self.exchanges.get(exchange.name) is exchange:
-            self._drop_exchange(exchange)
+            self.drop_exchange(exchange)
 
     # Definitions that survive a restart
 
@@ -354,78 +354,6 @@ class VHost:
             action()
         else:
             self.journal.when_durable(action)
-
-    def durable_definitions(self) -> Iterator[list[object]]:
-        """Changes that make what is durable here from nothing."""
-        for exchange in self.exchanges.values():
-            if exchange.durable and not exchange.name.startswith(RESERVED_PREFIX) and exchange.name:
-                yield [
-                    *("exchange", self.name, exchange.name, exchange.type),
-                    *(exchange.auto_delete, exchange.internal, exchange.arguments),
-                ]
-        for queue in self.queues.values():
-            if is_durable(queue):
-                yield [
-                    *("queue", self.name, queue.name, queue.uid),
-                    *(queue.auto_delete, queue.arguments),
-                ]
-        for exchange in self.exchanges.values():
-            if exchange is self.default or not exchange.durable:
-                continue
-            for binding in exchange.bindings():
-                destination = cast("Queue | Exchange", binding.destination)
-                if is_durable(destination):
-                    what = "queue" if isinstance(destination, Queue) else "exchange"
-                    yield [
-                        *("binding", self.name, exchange.name, what, destination.name),
-                        *(binding.key, binding.arguments),
-                    ]
-
-    def replay(self, change: list[Any]) -> None:
-        """Make a recorded change again, at a start. Making it twice changes nothing."""
-        kind, _, *details = change
-        if kind == "exchange":
-            name, type_name, auto_delete, internal, arguments = details
-            if name not in self.exchanges:
-                self.exchanges[name] = Exchange(
-                    name,
-                    type_name,
-                    durable=True,
-                    auto_delete=auto_delete,
-                    internal=internal,
-                    arguments=arguments,
-                )
-        elif kind == "queue":
-            name, uid, auto_delete, arguments = details
-            if name not in self.queues:
-                options = parse_options(arguments)
-                queue = self._make_queue(
-                    name, options, arguments, durable=True, auto_delete=auto_delete, owner=None
-                )
-                queue.uid = uid
-        elif kind == "-exchange":
-            exchange = self.exchanges.get(details[0])
-            if exchange is not None:
-                self._drop_exchange(exchange)
-        elif kind == "-queue":
-            queue_ = self.queues.get(details[0])
-            if queue_ is not None:
-                self._drop_queue(queue_)
-        else:
-            self._replay_binding(kind, *details)
-
-    def _replay_binding(
-        self, kind: str, source: str, what: str, name: str, key: str, arguments: Table
-    ) -> None:
-        exchange = self.exchanges.get(source)
-        where: Mapping[str, Queue | Exchange] = self.queues if what == "queue" else self.exchanges
-        destination = where.get(name)
-        if exchange is None or destination is None:
-            return
-        if kind == "binding":
-            self._bind(exchange, destination, key, arguments)
-        else:
-            exchange.unbind(destination, key, arguments)
 
     # Routing
 

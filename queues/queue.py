@@ -215,6 +215,7 @@ class Queue:
             dropped.append(ready.pop_oldest())
         if dropped:
             self._bury(dropped, "maxlen")
+            self._watch_head()
 
     def _bury(self, messages: list[Message], reason: str) -> None:
         """They leave the queue for its dead-letter exchange, or for nowhere."""
@@ -248,6 +249,11 @@ class Queue:
             self._wake_at(head.expires_at)
         if expired:
             self._bury(expired, "expired")
+
+    def _watch_head(self) -> None:
+        """There may be another head, by other means than dispatch: its time may have come."""
+        if self._has_expiry:
+            self._expire_until(self._context.now_ms() + 1)
 
     def _wake_at(self, when_ms: int) -> None:
         if self._wake_ms is None or when_ms < self._wake_ms:
@@ -304,8 +310,7 @@ class Queue:
     def get(self, holder: Consumer) -> Message | None:
         """basic.get: the head, held by `holder` unless that is no-ack."""
         self.touch()
-        if self._has_expiry:
-            self._expire_until(self._context.now_ms() + 1)
+        self._watch_head()
         if not self._ready.available:
             return None
         message = self._ready.pop()
@@ -313,6 +318,7 @@ class Queue:
             self.unacked += 1
         elif self._store is not None:
             self._store.settle([message])
+        self._watch_head()
         return message
 
     @property

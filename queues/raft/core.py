@@ -140,6 +140,8 @@ class Raft(Elector):
         if self.role is not LEADER or self._transferee is not None:
             raise NotLeaderError(self.leader if self.role is not LEADER else self._transferee)
         assert payload, "an empty payload is the no-op"
+        if self._resumed:
+            self._renew_term()
         index = self.log.append(self.term, payload)
         self._dirty = True
         if self.deadline is None and self.progress is not None:

@@ -14,19 +14,28 @@ class Elector(Leader):
     __slots__ = ()
 
     def _lead_alone(self) -> None:
-        """The sole voter leads at once, in its old term if it led in that.
+        """The sole voter leads at once: nobody else can, and nobody saw its unwritten entries.
 
-        Nobody else can have led in it or seen an entry of it that is not on this disk, so a restart
-        needs no new term and no write.
+        After a restart all that is on its disk is committed, and it writes nothing until there is
+        something to propose: a node has many idle groups.
         """
-        if self.vote == self.node and self.log.last_term == self.term > 0:
+        if self.vote == self.node:
             self.role = LEADER
             self.leader = self.node
-            self._term_start = self.log.last_run_start
-            self._advance_commit()
+            self._resumed = True
+            self._commit_to(self.log.last)
         else:
             self._stand()
             self._become_leader()
+
+    def _renew_term(self) -> None:
+        """Entries lost in the crash had places in the old term: no place is used twice."""
+        self._stand()
+        self.role = LEADER
+        self.leader = self.node
+        self._votes = None
+        self._resumed = False
+        self._term_start = self.log.last + 1
 
     def suspect_leader(self, now: float) -> None:
         """The leader's node is gone, or says that it leads this group no more."""

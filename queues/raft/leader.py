@@ -56,14 +56,15 @@ class Leader(Follower):
             and not peer.paused
             and not peer.fetching
             and peer.inflight_bytes < tunables.window_bytes
+            and peer.next > log.offset
         ):
-            if peer.next <= log.offset:
-                break
             entries = log.batch(peer.next, tunables.append_entries_max, tunables.append_bytes_max)
-            if entries is None:
+            if entries is not None:
+                self._append_to(peer, entries)
+            elif peer.feed is Feed.PROBE:
+                self._append_to(peer, ())  # first see where the logs meet, then read from disk
+            else:
                 self._fetch(peer)
-                break
-            self._append_to(peer, entries)
         if peer.next <= log.offset:
             self._want_snapshot(peer)
         elif peer.beat_due or (peer.commit_sent < self.commit and not peer.paused):

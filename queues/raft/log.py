@@ -44,11 +44,6 @@ class RaftLog:
     def last_term(self) -> int:
         return self._terms[-1]
 
-    @property
-    def last_run_start(self) -> int:
-        """Where the run of the last term begins; at `offset` if that is all there is."""
-        return self._starts[-1]
-
     def term_at(self, index: int) -> int:
         if index == self.last:
             return self._terms[-1]

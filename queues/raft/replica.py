@@ -34,6 +34,7 @@ class Replica:
         "_read_states",
         "_reads",
         "_reads_waiting",
+        "_resumed",
         "_snapshots",
         "_staged",
         "_term_start",
@@ -100,6 +101,7 @@ class Replica:
         self.progress: dict[NodeId, Progress] | None = None  # while a leader with followers
         self.beats = 0
         self._term_start = 0  # where the leader's own entries begin
+        self._resumed = False  # a sole voter that leads since its restart, still in its old term
         self._transferee: NodeId | None = None
         self._transfer_beats = 0
         self._read_round = 0

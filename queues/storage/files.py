@@ -1,5 +1,7 @@
 """The files of a store: what is live in each, who is reading it, and its open handle."""
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -38,13 +40,18 @@ class StoredFile:
     size_bytes: int
     live_bytes: int = 0
     pins: int = 0  # reads under way; a pinned file is not dropped
-    gids: tuple[int, ...] = ()  # segments only: whose records it holds, dead or alive
+    gids: "array[int]" = field(default_factory=lambda: array("I"))  # of a segment, sorted
     damaged_gids: set[int] = field(default_factory=set)  # evidence: kept while such a group exists
     handle: File | None = None
 
     @property
     def name(self) -> str:
         return file_name(self.kind, self.number)
+
+    def names_group(self, gid: int) -> bool:
+        """Whether this segment has records of the group, dead or alive."""
+        place = bisect_left(self.gids, gid)
+        return place < len(self.gids) and self.gids[place] == gid
 
 
 class FileTable:

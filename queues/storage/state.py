@@ -1,16 +1,15 @@
 """What the store knows: its groups, graves and files. Log and recovery both change it by records."""
 
-from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from queues.storage.entry_index import EntryIndex, Located
+from queues.storage.entry_index import EntryIndex
 from queues.storage.files import FileTable
-from queues.storage.frames import DEL, ENTRY, HARD, REG, SEGMENT_FILE, SNAP, TRUNC, decode_vote
+from queues.storage.frames import DEL, ENTRY, HARD, REG, SNAP
 
-REG_LENGTH = 16
-HARD_LENGTH = 16
+REG_LENGTH: Final = 16
+HARD_LENGTH: Final = 16
 
 
 class SnapshotMeta(NamedTuple):
@@ -129,7 +128,7 @@ class State:
 
     def buried(self, gid: int, position: int) -> None:
         """Keep the DEL alive for as long as segments bring the group's records back."""
-        segments = {file.number for file in self.files.segments() if gid in file.gids}
+        segments = {file.number for file in self.files.segments() if file.names_group(gid)}
         if segments:
             self.files.live(position, 0)
             self.graves[gid] = Grave(position, segments)

@@ -102,6 +102,10 @@ class ModelQueue:
             self.dead.append((oldest.name, "maxlen"))
         self._expire(self.now + 1)
 
+    @property
+    def _limited(self):
+        return self._is_over(float("inf"), float("inf"))
+
     def _is_over(self, count, size):
         options = self.options
         return (options.max_length is not None and count > options.max_length) or (
@@ -121,7 +125,7 @@ class ModelQueue:
         for message in messages:
             if ttl is not None:
                 message.expires = min(self.now + ttl, message.expires or self.now + ttl)
-            if self.options.overflow == "drop-head":
+            if self.options.overflow == "drop-head" or not self._limited:
                 self._insert(message)
             elif self._is_over(len(self.ready) + 1, self.ready_bytes + message.size):
                 refused.append(message.name)

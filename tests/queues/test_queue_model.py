@@ -62,7 +62,7 @@ class QueueLife(RuleBasedStateMachine):
 
     # Messages in
 
-    @rule(batch=st.lists(PUBLISH, min_size=1, max_size=6))
+    @rule(batch=st.lists(PUBLISH, min_size=1, max_size=12))
     def publish(self, batch):
         made, models = [], []
         for size, priority, ttl in batch:
@@ -221,6 +221,6 @@ class QueueLife(RuleBasedStateMachine):
 
 
 QueueLife.TestCase.settings = settings(
-    derandomize=True, deadline=None, max_examples=120, stateful_step_count=40, database=None
+    derandomize=True, deadline=None, max_examples=400, stateful_step_count=40, database=None
 )
 TestQueueLife = QueueLife.TestCase

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tests.raft.member import Member
 
 
-class Violation(AssertionError):
+class ViolationError(AssertionError):
     """A promise of the group is broken."""
 
 
@@ -20,6 +20,7 @@ class Ledger:
         self.leaders: dict[int, int] = {}  # term → node
         self.written: dict[tuple[int, int], tuple[bytes, int]] = {}  # place → payload, term before
         self.committed: dict[int, int] = {}  # index → term
+        self.commit_terms: dict[int, int] = {}  # index → term in which it was seen committed
         self.applied: dict[int, tuple[int, bytes]] = {}
         self.digests: dict[int, int] = {0: 0}
         self.confirmed: dict[int, int] = {}  # index → term
@@ -33,30 +34,30 @@ class Ledger:
             fact = (entry.payload, before)
             known = self.written.setdefault((entry.index, entry.term), fact)
             if known != fact:
-                raise Violation(f"log matching: {entry} is {fact} here and {known} elsewhere")
+                raise ViolationError(f"log matching: {entry} is {fact} here and {known} elsewhere")
             before = entry.term
 
     def saw_apply(self, node: int, entry: Entry, digest: int) -> None:
         fact = (entry.term, entry.payload)
         if self.applied.setdefault(entry.index, fact) != fact:
-            raise Violation(f"node {node} applied {fact}, others {self.applied[entry.index]}")
+            raise ViolationError(f"node {node} applied {fact}, others {self.applied[entry.index]}")
         self.saw_state(node, entry.index, digest)
 
     def saw_state(self, node: int, index: int, digest: int) -> None:
         if self.digests.setdefault(index, digest) != digest:
-            raise Violation(f"node {node} has another state at {index}")
+            raise ViolationError(f"node {node} has another state at {index}")
 
     def saw_confirm(self, index: int, term: int, members: "list[Member]") -> None:
         """A confirm means: on the disks of a majority."""
         holders = sum(member.disk.durable.has(index, term) for member in members)
         if holders <= len(members) // 2:
-            raise Violation(f"confirmed ({index}, {term}) is on {holders} disks only")
+            raise ViolationError(f"confirmed ({index}, {term}) is on {holders} disks only")
         self.confirmed[index] = term
         self.confirmed_max = max(self.confirmed_max, index)
 
     def saw_read(self, floor: int, index: int) -> None:
         if index < floor:
-            raise Violation(f"a read at {index} misses {floor}, confirmed before it began")
+            raise ViolationError(f"a read at {index} misses {floor}, confirmed before it began")
 
     def check(self, member: "Member") -> None:
         core = member.core
@@ -64,11 +65,13 @@ class Ledger:
             return
         log = core.log
         if not (core.durable <= log.last and core.commit <= log.last):
-            raise Violation(f"durable {core.durable} or commit {core.commit} > last {log.last}")
+            raise ViolationError(
+                f"durable {core.durable} or commit {core.commit} > last {log.last}"
+            )
         if core.durable >= max(log.offset, member.disk.durable.snapshot.index):
             image = member.disk.durable
             if not image.has(core.durable, log.term_at(core.durable)):
-                raise Violation(f"node {core.node} believes {core.durable} durable; it is not")
+                raise ViolationError(f"node {core.node} believes {core.durable} durable; it is not")
         if core.role is Role.LEADER:
             self._check_leader(member)
         self._check_commit(member)
@@ -77,11 +80,11 @@ class Ledger:
         core = member.core
         assert core is not None
         if self.leaders.setdefault(core.term, core.node) != core.node:
-            raise Violation(f"two leaders in term {core.term}")
+            raise ViolationError(f"two leaders in term {core.term}")
         for peer in (core.progress or {}).values():
             key = (core.node, core.term, peer.node)
             if peer.match < self.matches.get(key, 0):
-                raise Violation(f"match of {peer.node} fell in term {core.term}")
+                raise ViolationError(f"match of {peer.node} fell in term {core.term}")
             self.matches[key] = peer.match
 
     def _check_commit(self, member: "Member") -> None:
@@ -89,8 +92,9 @@ class Ledger:
         assert core is not None
         for index in range(max(member.commit_seen, core.log.offset) + 1, core.commit + 1):
             term = core.log.term_at(index)
+            self.commit_terms.setdefault(index, core.term)
             if self.committed.setdefault(index, term) != term:
-                raise Violation(
+                raise ViolationError(
                     f"node {core.node} committed ({index}, {term}), "
                     f"another ({index}, {self.committed[index]})"
                 )
@@ -98,9 +102,12 @@ class Ledger:
         self.commit_max = max(self.commit_max, core.commit)
 
     def check_new_leader(self, member: "Member") -> None:
-        """Leader completeness: whatever is committed is in the log of every later leader."""
+        """Leader completeness: what was committed in a term is in the log of every later leader."""
         core = member.core
         assert core is not None
-        top = max(self.committed, default=0)
-        if top > core.log.offset and not core.log.matches(top, self.committed[top]):
-            raise Violation(f"leader {core.node} of term {core.term} lacks committed {top}")
+        for index in range(self.commit_max, core.log.offset, -1):
+            term = self.committed.get(index)
+            if term is not None and self.commit_terms[index] < core.term:
+                if not core.log.matches(index, term):
+                    raise ViolationError(f"leader {core.node} of {core.term} lacks {index}")
+                return

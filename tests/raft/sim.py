@@ -1,7 +1,7 @@
 """Simulation of whole groups in simulated time: one seed is one run, and replays exactly.
 
-    python -m tests.raft.sim --seed N        one run with its trace
-    python -m tests.raft.sim --seeds A-B     many runs, without
+python -m tests.raft.sim --seed N        one run with its trace
+python -m tests.raft.sim --seeds A-B     many runs, without
 """
 
 import heapq
@@ -14,7 +14,7 @@ from random import Random
 from queues.raft.config import Tunables
 from queues.raft.core import Raft
 from queues.raft.messages import Message
-from tests.raft.ledger import Ledger, Violation
+from tests.raft.ledger import Ledger, ViolationError
 from tests.raft.member import Member
 
 HEAL_S = 30.0  # by then a healed group must agree again
@@ -148,7 +148,11 @@ class Simulation:
             delay = max(core.deadline - self.now, 0.0)
             self.at(delay, node, lambda: self.if_same_boot(node, boot, self.timer))
         if member.disk.pending:
-            self.at(self.spread(self.weather.sync_s), node, lambda: self.if_same_boot(node, boot, self.sync))
+            self.at(
+                self.spread(self.weather.sync_s),
+                node,
+                lambda: self.if_same_boot(node, boot, self.sync),
+            )
         if member.reads or member.snapshots:
             self.at(self.spread(0.01), node, lambda: self.if_same_boot(node, boot, Member.serve))
 
@@ -270,7 +274,9 @@ class Simulation:
             self.paused_until[node] = self.now + self.spread(0.7)
         elif what == "cut":
             other = random.choice(list(self.members))
-            self.cuts |= {(node, other), (other, node)} if random.random() < 0.5 else {(node, other)}
+            self.cuts |= (
+                {(node, other), (other, node)} if random.random() < 0.5 else {(node, other)}
+            )
         else:
             self.cuts.clear()
 
@@ -302,7 +308,7 @@ class Simulation:
         while self.now < end and not self.agrees():
             self.run_until(self.now + 0.5)
         if not self.agrees():
-            raise Violation("healed, and still no agreement")
+            raise ViolationError("healed, and still no agreement")
         self.check_confirmed()
         return self
 
@@ -324,7 +330,7 @@ class Simulation:
     def check_confirmed(self) -> None:
         for index, term in self.ledger.confirmed.items():
             if self.ledger.applied[index][0] != term:
-                raise Violation(f"confirmed ({index}, {term}) did not survive")
+                raise ViolationError(f"confirmed ({index}, {term}) did not survive")
 
 
 def soak(first: int, last: int, core_class: type[Raft] = Raft) -> None:

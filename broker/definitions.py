@@ -1,0 +1,95 @@
+"""A vhost's durable definitions as recorded changes (see broker.journal), and the way back."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from broker.protocol.tables import Table
+from broker.vhost import RESERVED_PREFIX, VHost, is_durable
+from exchanges.exchange import Exchange
+from queues.options import parse_options
+from queues.queue import Queue
+
+
+def durable_definitions(vhost: VHost) -> Iterator[list[object]]:
+    """Changes that make what is durable in a vhost from nothing."""
+    exchanges = [e for e in vhost.exchanges.values() if e.durable and e is not vhost.default]
+    for exchange in exchanges:
+        if not exchange.name.startswith(RESERVED_PREFIX):
+            yield [
+                *("exchange", vhost.name, exchange.name, exchange.type),
+                *(exchange.auto_delete, exchange.internal, exchange.arguments),
+            ]
+    for queue in vhost.queues.values():
+        if is_durable(queue):
+            yield ["queue", vhost.name, queue.name, queue.uid, queue.auto_delete, queue.arguments]
+    for exchange in exchanges:
+        for binding in exchange.bindings():
+            destination = cast("Queue | Exchange", binding.destination)
+            if is_durable(destination):
+                what = "queue" if isinstance(destination, Queue) else "exchange"
+                yield [
+                    *("binding", vhost.name, exchange.name, what, destination.name),
+                    *(binding.key, binding.arguments),
+                ]
+
+
+def replay(vhost: VHost, change: list[Any]) -> None:
+    """Make a recorded change again, at a start. Making it twice changes nothing."""
+    kind, _, *details = change
+    if kind == "exchange":
+        _replay_exchange(vhost, details)
+    elif kind == "queue":
+        _replay_queue(vhost, details)
+    elif kind == "-exchange":
+        exchange = vhost.exchanges.get(details[0])
+        if exchange is not None:
+            vhost.drop_exchange(exchange)
+    elif kind == "-queue":
+        queue = vhost.queues.get(details[0])
+        if queue is not None:
+            vhost.drop_queue(queue)
+    elif kind in ("binding", "-binding"):
+        _replay_binding(vhost, kind, *details)
+    else:
+        raise ValueError(f"unknown change {kind!r} among the definitions")
+
+
+def _replay_exchange(vhost: VHost, details: list[Any]) -> None:
+    name, kind, auto_delete, internal, arguments = details
+    if name not in vhost.exchanges:
+        vhost.exchanges[name] = Exchange(
+            name,
+            kind,
+            durable=True,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=arguments,
+        )
+
+
+def _replay_queue(vhost: VHost, details: list[Any]) -> None:
+    name, uid, auto_delete, arguments = details
+    if name not in vhost.queues:
+        queue = vhost.make_queue(
+            name,
+            parse_options(arguments),
+            arguments,
+            durable=True,
+            auto_delete=auto_delete,
+            owner=None,
+        )
+        queue.uid = uid
+
+
+def _replay_binding(
+    vhost: VHost, kind: str, source: str, what: str, name: str, key: str, arguments: Table
+) -> None:
+    exchange = vhost.exchanges.get(source)
+    where: Mapping[str, Queue | Exchange] = vhost.queues if what == "queue" else vhost.exchanges
+    destination = where.get(name)
+    if exchange is None or destination is None:
+        return
+    if kind == "binding":
+        vhost.add_binding(exchange, destination, key, arguments)
+    else:
+        exchange.unbind(destination, key, arguments)

@@ -1,0 +1,186 @@
+"""The write-ahead log: gives records their place in preallocated files, and writes them there.
+
+A log file is made ready under the name of a spare (allocated, or recycled with its old bytes) and
+gets a new number, header and seed before it is renamed. Frames of one file are on disk before the
+first frame of the next is written, and files are never appended to after a restart.
+"""
+
+from collections.abc import Iterable
+from itertools import count
+from threading import Lock
+
+from queues.storage.disk import Disk, File
+from queues.storage.errors import OutOfSpaceError
+from queues.storage.files import StoredFile, spare_name
+from queues.storage.frames import (
+    FILE_BYTES_MAX,
+    FILE_HEADER_BYTES,
+    FRAME_BYTES_MAX,
+    LOG_FILE,
+    RECORD_BYTES,
+    FileHeader,
+    Frame,
+    FramePlanner,
+    Record,
+    encode_file_header,
+    seed_of,
+)
+from queues.storage.options import StoreOptions
+from queues.storage.state import State
+
+
+class Spares:
+    """Files that are allocated and hold nothing that counts."""
+
+    def __init__(self, disk: Disk, names: Iterable[str]) -> None:
+        self._disk = disk
+        self._lock = Lock()
+        self._numbers = count(1)
+        self._spares: list[tuple[int, str]] = []  # size in bytes and name
+        for name in names:
+            file = disk.open(name)
+            self._spares.append((file.size_bytes(), name))
+            file.close()
+
+    def __len__(self) -> int:
+        return len(self._spares)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum([size for size, _ in self._spares])
+
+    def new_name(self) -> str:
+        taken = {name for _, name in self._spares}
+        return next(name for name in map(spare_name, self._numbers) if name not in taken)
+
+    def make(self, size_bytes: int) -> None:
+        """Allocate one more; OutOfSpaceError if that is not possible."""
+        name = self.new_name()
+        self._disk.create(name, size_bytes).close()
+        self.put(size_bytes, name)
+
+    def put(self, size_bytes: int, name: str) -> None:
+        with self._lock:
+            self._spares.append((size_bytes, name))
+
+    def take(self, size_bytes: int) -> str | None:
+        """The name of one that is at least so big."""
+        with self._lock:
+            for place, (size, name) in enumerate(self._spares):
+                if size >= size_bytes:
+                    del self._spares[place]
+                    return name
+        return None
+
+    def discard(self) -> bool:
+        """Give one back to the file system."""
+        with self._lock:
+            if not self._spares:
+                return False
+            _, name = self._spares.pop()
+        self._disk.unlink(name)
+        return True
+
+
+class Wal:
+    """Places frames on the loop's side (`plan`), writes them on the writer's (`write`)."""
+
+    def __init__(self, disk: Disk, options: StoreOptions, state: State, spares: Spares) -> None:
+        self._disk = disk
+        self._options = options
+        self._state = state
+        self._spares = spares
+        self._planner = FramePlanner(state.next_sequence)
+        self.active: StoredFile | None = None
+        self._offset = 0
+        self._capacity = 0
+        # The writer's side.
+        self._handle: File | None = None
+        self._handle_number = 0
+        self._synced = state.next_sequence - 1
+
+    def plan(self, records: Iterable[Record]) -> list[Frame]:
+        """Place records in as few frames as will hold them. The first one may open a new file."""
+        frames: list[Frame] = []
+        pending: list[Record] = []
+        size = 0
+        room = self._room()
+        for record in records:
+            need = RECORD_BYTES + len(record[4])
+            if pending and size + need > min(room, FRAME_BYTES_MAX):
+                frames.append(self._close(pending, size))
+                pending, size, room = [], 0, self._room()
+            pending.append(record)
+            size += need
+        if pending:
+            frames.append(self._close(pending, size))
+        return frames
+
+    def plan_empty(self) -> Frame:
+        """A frame that only says what is synced; for a clean end."""
+        return self._close([], 0)
+
+    def _room(self) -> int:
+        """Bytes of records that fit in the active file; at least those of any new one."""
+        room = self._capacity - self._offset - self._planner.overhead_bytes()
+        return room if room > 0 else self._options.wal_file_bytes
+
+    def _close(self, records: list[Record], size: int) -> Frame:
+        need = size + self._planner.overhead_bytes()
+        if self._offset + need > self._capacity:
+            self._next_file(need)
+        assert self.active is not None
+        frame = self._planner.plan(records, self.active.number, self._offset, self._capacity)
+        assert frame.size_bytes == need
+        self._offset += need
+        return frame
+
+    def _next_file(self, need: int) -> None:
+        state = self._state
+        self._capacity = max(self._options.wal_file_bytes, FILE_HEADER_BYTES + need)
+        assert self._capacity <= FILE_BYTES_MAX, "one record is too big for a file"
+        self.active = StoredFile(LOG_FILE, state.next_number, self._capacity)
+        state.next_number += 1
+        state.files.add(self.active)
+        self._offset = FILE_HEADER_BYTES
+
+    def write(self, frames: list[Frame]) -> None:
+        """Write frames of one file and sync them. OutOfSpaceError means that nothing was done."""
+        first = frames[0]
+        if first.number != self._handle_number:
+            self._open(first.number, first.file_bytes)
+        assert self._handle is not None
+        seed = seed_of(self._state.store_id, first.number)
+        self._handle.pwritev([frame.encode(seed, self._synced) for frame in frames], first.offset)
+        self._handle.datasync()
+        self._synced = frames[-1].sequence
+
+    def _open(self, number: int, size_bytes: int) -> None:
+        name = self._spares.take(size_bytes)
+        if name is None:
+            name = self._spares.new_name()
+            handle = self._disk.create(name, size_bytes)
+        else:
+            handle = self._disk.open(name)
+        header = FileHeader(LOG_FILE, self._state.next_gid, number, self._state.store_id)
+        handle.pwritev([encode_file_header(header)], 0)
+        handle.datasync()
+        self._disk.rename(name, StoredFile(LOG_FILE, number, 0).name)
+        self._disk.sync_directory()
+        self.close()
+        self._handle, self._handle_number = handle, number
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
+
+
+def keep_spares(spares: Spares, options: StoreOptions) -> bool:
+    """Have the wanted number of spares. False if there is no room for them."""
+    try:
+        while len(spares) < options.spare_files:
+            spares.make(options.wal_file_bytes)
+    except OutOfSpaceError:
+        return False
+    return True
