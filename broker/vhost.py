@@ -63,6 +63,7 @@ class VHost:
         )
         self._timers = timers
         self.journal: Journal | None = None  # set once the node's log is open
+        self.barrier: Callable[[Callable[[], None]], None] | None = None
         self.make_durable: Callable[[Queue], None] | None = None
         self._caches: dict[User, RouteCache] = {}
         self._sources: dict[object, dict[Exchange, None]] = {}  # destination → who is bound to it
@@ -348,6 +349,13 @@ class VHost:
     def definitions_pending(self) -> bool:
         """Changes were made that are not on disk yet."""
         return self.journal is not None and self.journal.pending
+
+    def when_stored(self, action: Callable[[], None]) -> None:
+        """Call back when all that was said to any queue so far is durable."""
+        if self.barrier is None:
+            action()
+        else:
+            self.barrier(action)
 
     def when_durable(self, action: Callable[[], None]) -> None:
         if self.journal is None:

@@ -50,6 +50,7 @@ class Queue:
         "_ready",
         "_store",
         "_touched_ms",
+        "_waiting",
         "_wake_ms",
         "arguments",
         "auto_delete",
@@ -93,6 +94,7 @@ class Queue:
         self._mixed_expiry = bool(options.max_priority)  # expiry is not in order of delivery
         self._wake_ms: int | None = None  # when the timer for the head's expiry is set
         self._touched_ms = 0
+        self._waiting: list[Callable[[], None]] = []
         if options.expires_ms is not None:
             self._touched_ms = context.now_ms()
             context.call_at(self._touched_ms + options.expires_ms, self._check_unused)
@@ -167,9 +169,17 @@ class Queue:
 
     def loaded(self) -> None:
         """Messages came back from disk."""
-        self._dispatch()
+        if not self.deleted:
+            self._dispatch()
         if self.options.overflow == "drop-head":
             self._drop_over_limit()
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            action()
+
+    def when_loaded(self, action: Callable[[], None]) -> None:
+        """Call back when the next messages have come from disk, or the queue is gone."""
+        self._waiting.append(action)
 
     def _publish_within_limits(
         self, messages: list[Message], receipt: Receipt | None
@@ -418,6 +428,7 @@ class Queue:
                 receipt.stored([])
         for consumer in self._dispatcher.consumers:
             consumer.sink.consumer_cancelled(consumer)
+        self.loaded()
         return count
 
 

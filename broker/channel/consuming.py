@@ -113,6 +113,9 @@ def cancel(channel: "Channel", method: commands.Basic.Cancel) -> None:
 def get(channel: "Channel", method: commands.Basic.Get) -> None:
     queue = channel.vhost.queue(queue_name(channel, method.queue), user_of=channel.link)
     authorize(channel, "read", "queue", queue.name)
+    if queue.is_loading:
+        channel.suspend(queue.when_loaded, lambda: get(channel, method))
+        return
     holder = Consumer("", queue, channel.deliveries, no_ack=method.no_ack, fetching=True)
     message = queue.get(holder)
     if message is None:

@@ -76,6 +76,9 @@ def commit(channel: "Channel", _method: commands.Tx.Commit) -> None:
     channel.publisher.publish_with(publishes, receipt)
     for _, consumer, message, how in settled:
         channel.deliveries.hand_back(consumer, [message], how)
+    if settled:
+        receipt.open += 1
+        channel.vhost.when_stored(lambda: receipt.stored([]))
     receipt.stored([])
 
 

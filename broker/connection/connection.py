@@ -245,7 +245,10 @@ class Connection:
                     if channel.suspended:
                         self._keep(channel, (number, key, items))
                     else:
-                        self._handle(channel, key, items)
+                        try:
+                            channel.handle(key, items)
+                        except AMQPError as error:
+                            self._blame(channel, error, key)
                 else:
                     self._connection_method(number, key, items)
                 if self.state is not State.RUNNING and self.state is not State.CLOSING:
@@ -258,14 +261,12 @@ class Connection:
             self._log.exception("internal_error", error)
             self._close(ConnectionFailure(541, "internal error"))
 
-    def _handle(self, channel: Channel, key: int, items: list[object]) -> None:
-        try:
-            channel.handle(key, items)
-        except AMQPError as error:
-            error.method = error.method or key
-            if not isinstance(error, ChannelError):
-                raise
-            self._close_channel(channel, error)
+    def _blame(self, channel: Channel, error: AMQPError, key: int) -> None:
+        """A mistake on a channel closes that channel, unless it closes everything."""
+        error.method = error.method or key
+        if not isinstance(error, ChannelError):
+            raise error
+        self._close_channel(channel, error)
 
     def _keep(self, channel: Channel, batch: Batch) -> None:
         """For a channel that waits for the disk."""
@@ -279,7 +280,10 @@ class Connection:
         if self._overfull is channel:
             self._overfull = None
             self._resumed.set()
-        action()
+        try:
+            action()
+        except ChannelError as error:
+            self._close_channel(channel, error)
         self._take_turn(backlog)
 
     def _connection_method(self, number: int, key: int, items: list[object]) -> None:

@@ -1,0 +1,128 @@
+"""The ready lists against a list that is sorted anew after each step."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from queues.ready import FifoReady, PriorityReady
+from tests.queues.fakes import message, names
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("push"), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)))),
+        st.tuples(st.just("pop"), st.just(0)),
+        st.tuples(st.just("pop oldest"), st.just(0)),
+        st.tuples(st.just("take"), st.tuples(st.integers(0, 5), st.integers(0, 25))),
+        st.tuples(st.just("put back"), st.integers(0, 2**16)),
+        st.tuples(st.just("clear"), st.just(0)),
+    ),
+    max_size=30,
+)
+
+
+class SortedList:
+    """What both lists should be: the order of delivery by sorting, sizes by adding up."""
+
+    def __init__(self, max_priority):
+        self.max_priority = max_priority
+        self.content = []
+
+    def level(self, m):
+        return min(m.priority, self.max_priority)
+
+    def add(self, messages):
+        self.content = sorted(
+            self.content + messages, key=lambda m: (-self.level(m), m.sequence)
+        )
+
+    def oldest(self):
+        lowest = min(self.level(m) for m in self.content)
+        return next(m for m in self.content if self.level(m) == lowest)
+
+    def take(self, count, size):
+        """As many as asked for, but none once the bodies taken reach `size`."""
+        taken = []
+        while self.content and len(taken) < count:
+            taken.append(self.content.pop(0))
+            if sum(m.body_bytes for m in taken) >= size:
+                break
+        return taken
+
+
+def live(ready, max_priority, steps):
+    """Do the steps to `ready` and to the model, and compare after each."""
+    model = SortedList(max_priority)
+    made, out = 0, []
+    for step, argument in steps:
+        if step == "push":
+            fresh = []
+            for size, priority in argument:
+                fresh.append(message(made, size=size, priority=priority))
+                fresh[-1].sequence = made
+                made += 1
+            ready.push(fresh)
+            model.add(fresh)
+        elif step == "put back":
+            chosen = [m for at, m in enumerate(out) if argument >> at & 1]
+            out = [m for m in out if m not in chosen]
+            ready.put_back(chosen)
+            model.add(chosen)
+        elif step == "clear":
+            ready.clear()
+            model.content.clear()
+        elif step == "take":
+            taken = ready.take(*argument) if argument[0] else []
+            expected = model.take(*argument) if argument[0] else []
+            if ready_was_small(expected, model, argument[1]):
+                assert names(taken) == names(expected)
+            out += taken
+        elif model.content:
+            if step == "pop":
+                expected = model.content.pop(0)
+                popped = ready.pop()
+            else:
+                expected = model.oldest()
+                model.content.remove(expected)
+                popped = ready.pop_oldest()
+            assert popped is expected
+            out.append(popped)
+        compare(ready, model)
+
+
+def ready_was_small(expected, model, size):
+    return True
+
+
+def compare(ready, model):
+    assert names(ready) == names(model.content)
+    assert len(ready) == ready.available == len(model.content)
+    assert ready.size_bytes == sum(m.body_bytes for m in model.content)
+    assert ready.head() is (model.content[0] if model.content else None)
+    assert ready.oldest() is (model.oldest() if model.content else None)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(STEPS)
+def test_the_plain_list_is_in_order_whatever_comes_back(steps):
+    live(FifoReady(), 0, steps)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(STEPS, st.integers(1, 4))
+def test_the_priority_list_is_in_order_whatever_comes_back(steps, max_priority):
+    live(PriorityReady(max_priority), max_priority, steps)
+
+
+@pytest.mark.parametrize("ready", [FifoReady(), PriorityReady(2)], ids=["fifo", "priority"])
+def test_a_batch_ends_with_the_message_that_reaches_its_size(ready):
+    ready.push([message(n, size=40) for n in range(5)])
+    assert names(ready.take(10, 100)) == [0, 1, 2]
+    assert names(ready.take(1, 100)) == [3]
+    assert names(ready.take(10, 0)) == [4]
+
+
+def test_a_huge_count_takes_all_there_is():
+    ready = FifoReady()
+    ready.push([message(n) for n in range(3)])
+    assert names(ready.take(2**62, 1 << 20)) == [0, 1, 2]
+    assert not len(ready)
