@@ -29,7 +29,7 @@ CHECKPOINT_CHANGES: Final = 50_000
 class Log(Protocol):
     """The metadata log."""
 
-    def changed(self, *, urgent: bool) -> None: ...
+    def changed(self, *, urgent: bool, size_bytes: int = 0) -> None: ...
     def release(self, indexes: list[int]) -> None: ...
     def checkpoint(self, index: int, state: bytes, then: Callable[[], None]) -> None: ...
 
@@ -99,6 +99,10 @@ class Journal:
 
         state = _array([cbor2.dumps(FORMAT_VERSION), *map(encode_change, self._state())])
         self._log.checkpoint(index, state, durable)
+
+    def damaged(self, reason: str) -> None:
+        """Definitions are read at a start only, where damage to them stops the node."""
+        raise AssertionError(reason)
 
     def recover(self, entries: Iterable[tuple[int, bytes]]) -> Iterable[list[Any]]:
         """The changes of a checkpoint and the entries above it, in order."""

@@ -1,17 +1,31 @@
 """What the connections of a node share: settings, users, vhosts, timers, the flush of a turn."""
 
+from collections.abc import Awaitable
 from typing import Protocol
 
+from broker import logs
 from broker.auth import Users
 from broker.config import Config
 from broker.timers import Timers
 from broker.vhost import VHost
 
+_log = logs.get("node")
 
-class Flushable(Protocol):
-    """A connection with something to send."""
+
+class Member(Protocol):
+    """A connection, as the node sees it."""
 
     def flush(self) -> None: ...
+    def unblocked(self) -> None: ...
+
+
+class Disk(Protocol):
+    """The host of the node's logs."""
+
+    @property
+    def overloaded(self) -> bool: ...
+    def flush(self) -> None: ...
+    def relief(self) -> Awaitable[None]: ...
 
 
 class Node:
@@ -22,12 +36,28 @@ class Node:
         self.users = Users(config.users, loopback_users=config.loopback_users)
         self.timers = Timers()
         self.vhosts = {name: VHost(name, self.timers) for name in config.vhosts}
-        self.dirty: list[Flushable] = []
+        self.host: Disk | None = None
+        self.connections: set[Member] = set()
+        self.dirty: list[Member] = []
         self.plain_properties: set[bytes] = set()  # see broker.channel.inspection
+        self.blocked: str | None = None  # why nobody may publish now
         self.stopping = False
 
     def flush(self) -> None:
-        """Send what this turn wrote, to whichever connection; at the end of every turn."""
+        """At the end of every turn: start writing what must be durable, send what was written."""
+        if self.host is not None:
+            self.host.flush()
         dirty = self.dirty
         while dirty:
             dirty.pop().flush()
+
+    def block(self, reason: str) -> None:
+        """Keep publishes back, and nothing else, until `unblock`."""
+        _log.warning("blocked", reason=reason)
+        self.blocked = reason
+
+    def unblock(self) -> None:
+        _log.info("unblocked")
+        self.blocked = None
+        for connection in list(self.connections):
+            connection.unblocked()

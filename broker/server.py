@@ -15,6 +15,7 @@ from broker import logs
 from broker.config import Config
 from broker.connection.connection import Connection
 from broker.connection.transport import SocketTransport
+from broker.durability import Durability
 from broker.http.health import add_health
 from broker.http.router import Router
 from broker.http.server import make_handler
@@ -56,12 +57,14 @@ class Server:
             peer_is_loopback=_is_loopback(address[0]),
         )
         self.connections.add(connection)
+        self.node.connections.add(connection)
         try:
             await connection.run(full=count >= limit)
         except Exception as error:  # noqa: BLE001 - a bug in one connection must not end the node
             _log.exception("connection_failed", error, peer=connection.name)
         finally:
             self.connections.discard(connection)
+            self.node.connections.discard(connection)
             self._left.set()
             self._left = trio.Event()
 
@@ -86,6 +89,8 @@ async def serve(
     amqp = await open_listeners(config.host, config.amqp_port, purpose="AMQP")
     http = await open_listeners(config.host, config.http_port, purpose="HTTP")
     node = Node(config)
+    durability = Durability(node)
+    durability.open()
     server = Server(node)
     router = Router()
     add_health(router, lambda: _status(node))
@@ -94,6 +99,7 @@ async def serve(
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(node.timers.run, node.flush)
+            await nursery.start(durability.run)
             async with trio.open_nursery() as doors:
                 serve_amqp = partial(trio.serve_listeners, server.handle, amqp)
                 serve_http = partial(trio.serve_listeners, make_handler(router), http)
@@ -106,6 +112,7 @@ async def serve(
                     break
                 doors.cancel_scope.cancel()
             await server.shut_down()
+            await durability.close()
             nursery.cancel_scope.cancel()
     _log.info("stopped")
 

@@ -86,6 +86,8 @@ class VHost:
             raise not_found(f"no {self._queue_text(name)}")
         if queue.owner is not None and queue.owner is not user_of:
             raise resource_locked(_LOCKED.format(self._queue_text(name)))
+        if queue.damaged is not None:
+            raise not_found(f"{self._queue_text(name)} is damaged: {queue.damaged}")
         return queue
 
     def _exchange_text(self, name: str) -> str:

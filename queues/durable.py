@@ -40,8 +40,8 @@ class Receipt(Protocol):
 class Log(Protocol):
     """One replicated log, as far as a queue's storage goes."""
 
-    def changed(self, *, urgent: bool) -> None:
-        """There is something to propose: now, or when it suits."""
+    def changed(self, *, urgent: bool, size_bytes: int = 0) -> None:
+        """There is something to propose, so many bytes of it new: now, or when it suits."""
         ...
 
     def read(self, indexes: list[int], then: Callable[[list[bytes]], None]) -> None:
@@ -56,12 +56,17 @@ class Log(Protocol):
         """Keep the state up to `index`; `then` is called when it is durable."""
         ...
 
+    def delete(self) -> None:
+        """The whole log may go."""
+        ...
+
 
 class Holder(Protocol):
     """The queue, as its storage sees it."""
 
     def enqueued(self, messages: list[Message]) -> None: ...
     def loaded(self) -> None: ...
+    def damage(self, reason: str) -> None: ...
 
 
 class _Proposal:
@@ -91,7 +96,7 @@ class DurableStore:
         self._holder = holder
         self._now_ms = now_ms
         self._live = LiveSet()
-        self._arriving: deque[tuple[list[Message], Receipt | None]] = deque()
+        self._arriving: deque[tuple[list[Message], Receipt | None, int]] = deque()
         self._settling: list[int] = []
         self._returning: list[int] = []
         self._proposed: deque[_Proposal] = deque()
@@ -125,8 +130,9 @@ class DurableStore:
             sequence += 1
         self._next_sequence = sequence
         self.pending += len(messages)
-        self._arriving.append((messages, receipt))
-        self._log.changed(urgent=True)
+        size = sum([len(m.frames) for m in messages])
+        self._arriving.append((messages, receipt, size))
+        self._log.changed(urgent=True, size_bytes=size)
 
     def settle(self, messages: list[Message]) -> None:
         self._settling += [m.sequence for m in messages]
@@ -149,11 +155,12 @@ class DurableStore:
 
     def close(self) -> list[Receipt]:
         """The queue is deleted: the receipts that wait for nothing now."""
-        receipts = [receipt for _, receipt in self._arriving if receipt is not None]
+        receipts = [receipt for _, receipt, _ in self._arriving if receipt is not None]
         receipts += [receipt for proposal in self._proposed for receipt in proposal.receipts]
         self._arriving.clear()
         self._proposed.clear()
         self.ready.clear()
+        self._log.delete()
         return receipts
 
     # What the log says
@@ -165,9 +172,9 @@ class DurableStore:
         receipts: list[Receipt] = []
         size = 0
         while self._arriving and len(messages) < ENTRY_MESSAGES_MAX and size < ENTRY_BYTES_MAX:
-            batch, receipt = self._arriving.popleft()
+            batch, receipt, batch_bytes = self._arriving.popleft()
             messages += batch
-            size += sum([len(m.frames) for m in batch])
+            size += batch_bytes
             if receipt is not None:
                 receipts.append(receipt)
         if messages:
@@ -212,6 +219,11 @@ class DurableStore:
             receipt.stored([])
         if self._dead_bytes > CHECKPOINT_BYTES or len(self._dead) > CHECKPOINT_ENTRIES:
             self._checkpoint()
+
+    def damaged(self, reason: str) -> None:
+        """Messages could not be read back: the queue must not go on without them."""
+        self._loading = False
+        self._holder.damage(reason)
 
     def _apply(self, index: int, entry: bytes) -> None:
         enqueued = self._live.next_sequence

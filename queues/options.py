@@ -8,7 +8,7 @@ Overflow: TypeAlias = Literal["drop-head", "reject-publish", "reject-publish-dlx
 QueueType: TypeAlias = Literal["classic", "quorum"]
 
 PRIORITY_MAX: Final = 255
-EXPIRES_MS_MAX: Final = 0xFFFFFFFF  # 49 days: RabbitMQ's bound too
+EXPIRES_MS_MAX: Final = 315_360_000_000  # ten years: RabbitMQ's bound too
 QUORUM_DELIVERY_LIMIT: Final = 20
 
 

@@ -54,6 +54,7 @@ class Queue:
         "_wake_ms",
         "arguments",
         "auto_delete",
+        "damaged",
         "deleted",
         "durable",
         "name",
@@ -83,6 +84,7 @@ class Queue:
         self.uid = b""  # names its log; new whenever a queue of this name is made
         self.unacked = 0
         self.deleted = False
+        self.damaged: str | None = None  # why it must not be served
         self._context = context
         self._ready: Ready = (
             FifoReady() if not options.max_priority else PriorityReady(options.max_priority)
@@ -98,6 +100,14 @@ class Queue:
         if options.expires_ms is not None:
             self._touched_ms = context.now_ms()
             context.call_at(self._touched_ms + options.expires_ms, self._check_unused)
+
+    def damage(self, reason: str) -> None:
+        """Its log cannot be vouched for: nothing is taken or given any more."""
+        self.damaged = reason
+        for consumer in self._dispatcher.consumers:
+            self._dispatcher.remove(consumer)
+            consumer.sink.consumer_cancelled(consumer)
+        self._ready = FifoReady()
 
     def keep_in(self, store: Store) -> None:
         """Make it durable, before anything happens to it."""
@@ -135,6 +145,10 @@ class Queue:
         if self.deleted:
             if receipt is not None:
                 receipt.stored([])
+            return
+        if self.damaged is not None:
+            if receipt is not None:
+                receipt.stored(messages)
             return
         options = self.options
         refused: list[Message] = []

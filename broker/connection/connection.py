@@ -20,6 +20,7 @@ from broker.connection.heartbeat import Heartbeat
 from broker.connection.transport import SocketTransport
 from broker.protocol import methods
 from broker.protocol.constants import (
+    BASIC_PUBLISH,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
     CHANNEL_OPEN,
@@ -27,6 +28,7 @@ from broker.protocol.constants import (
     CONNECTION_CLOSE_OK,
     CONNECTION_UPDATE_SECRET,
     PROTOCOL_HEADER,
+    SETTLE_METHODS,
 )
 from broker.protocol.errors import AMQPError, ChannelError, ConnectionFailure
 from broker.protocol.frames import Batch, FrameReader
@@ -88,6 +90,8 @@ class Connection:
         self._nursery: trio.Nursery | None = None
         self._drained = trio.Event()  # the outbox has room again
         self._flushed = trio.Event()  # the drain task is through
+        self._publishes = False
+        self._told_blocked = False
         self._overfull: Channel | None = None  # a waiting channel with much to do; stops reading
         self._resumed = trio.Event()
         self._log = logs.get("connection").bind(peer=peer)
@@ -166,6 +170,9 @@ class Connection:
                 return
             self.heard = True
             self._take_turn(self._reader.feed(data))
+            host = self._node.host
+            if self._publishes and host is not None and host.overloaded:
+                await host.relief()
 
     def _take_turn(self, batches: list[Batch]) -> None:
         """Handle what one read brought; then everything that this wrote, to anyone, goes out."""
@@ -242,7 +249,7 @@ class Connection:
             for number, key, items in batches:
                 channel = self._channels.get(number)
                 if channel is not None and key not in _CHANNEL_LIFE:
-                    if channel.suspended:
+                    if channel.suspended or self._must_wait(channel, key):
                         self._keep(channel, (number, key, items))
                     else:
                         try:
@@ -268,6 +275,29 @@ class Connection:
             raise error
         self._close_channel(channel, error)
 
+    def _must_wait(self, channel: Channel, key: int) -> bool:
+        """While the node is blocked publishes wait, and what must not overtake them."""
+        if key == BASIC_PUBLISH:
+            self._publishes = True
+            if self._node.blocked is not None:
+                self._tell_blocked(self._node.blocked)
+                return True
+        return bool(channel.backlog) and key not in _MAY_OVERTAKE
+
+    def _tell_blocked(self, reason: str) -> None:
+        if not self._told_blocked and "connection.blocked" in self.capabilities:
+            self._told_blocked = True
+            self._write(commands.Connection.Blocked, reason=reason)
+
+    def unblocked(self) -> None:
+        """The node takes publishes again."""
+        if self._told_blocked:
+            self._told_blocked = False
+            self._write(commands.Connection.Unblocked)
+        for channel in list(self._channels.values()):
+            if channel.backlog and not channel.suspended:
+                self.resume(channel, lambda: None)
+
     def _keep(self, channel: Channel, batch: Batch) -> None:
         """For a channel that waits for the disk."""
         channel.backlog.append(batch)
@@ -284,6 +314,8 @@ class Connection:
             action()
         except ChannelError as error:
             self._close_channel(channel, error)
+        except ConnectionFailure as failure:
+            self._close(failure)
         self._take_turn(backlog)
 
     def _connection_method(self, number: int, key: int, items: list[object]) -> None:
@@ -462,6 +494,14 @@ class Connection:
 
 
 _CHANNEL_LIFE: Final = frozenset({CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK})
+# What a channel may do while its publishes are kept back: consuming goes on.
+_MAY_OVERTAKE: Final = SETTLE_METHODS | {
+    commands.Basic.Qos.index,
+    commands.Basic.Consume.index,
+    commands.Basic.Cancel.index,
+    commands.Basic.Get.index,
+    commands.Channel.Flow.index,
+}
 
 
 def _close_arguments(error: AMQPError) -> dict[str, object]:

@@ -125,20 +125,13 @@ def decode_file_header(data: bytes, name: str) -> FileHeader | None:
 class Witnesses:
     """The groups of the last few frames."""
 
-    __slots__ = ("_bytes", "_frames")
+    __slots__ = ("_bytes", "_frames", "gids", "since")
 
-    def __init__(self) -> None:
+    def __init__(self, next_sequence: int) -> None:
         self._frames: deque[tuple[int, set[int], int]] = deque()
         self._bytes = 0
-
-    def of_next(self, sequence: int) -> tuple[int, list[int]]:
-        """The first sequence vouched for by the next frame, and the groups since then."""
-        if not self._frames:
-            return sequence, []
-        gids: set[int] = set()
-        for _, of_frame, _ in self._frames:
-            gids |= of_frame
-        return self._frames[0][0], sorted(gids)
+        self.since = next_sequence  # the first sequence that the next frame vouches for
+        self.gids: list[int] = []  # the groups of the frames from there on
 
     def saw(self, sequence: int, gids: set[int], size_bytes: int) -> None:
         frames = self._frames
@@ -146,6 +139,8 @@ class Witnesses:
         self._bytes += size_bytes
         while len(frames) > 1 and self._bytes - frames[0][2] >= WITNESS_SPAN_BYTES:
             self._bytes -= frames.popleft()[2]
+        self.since = frames[0][0]
+        self.gids = sorted(set().union(*[of_frame for _, of_frame, _ in frames]))
 
 
 @dataclass(slots=True)
@@ -195,17 +190,17 @@ class FramePlanner:
 
     __slots__ = ("_witnesses", "next_sequence")
 
-    def __init__(self, next_sequence: int) -> None:
+    def __init__(self, next_sequence: int, witnesses: Witnesses | None = None) -> None:
         self.next_sequence = next_sequence
-        self._witnesses = Witnesses()
+        self._witnesses = witnesses or Witnesses(next_sequence)
 
     def overhead_bytes(self) -> int:
         """What the next frame takes beside its records."""
-        return FRAME_HEADER_BYTES + 4 * len(self._witnesses.of_next(self.next_sequence)[1])
+        return FRAME_HEADER_BYTES + 4 * len(self._witnesses.gids)
 
     def plan(self, records: list[Record], number: int, offset: int, file_bytes: int) -> Frame:
         sequence = self.next_sequence
-        witness_from, witnesses = self._witnesses.of_next(sequence)
+        witness_from, witnesses = self._witnesses.since, self._witnesses.gids
         place = offset + FRAME_HEADER_BYTES + _RECORD.size * len(records) + 4 * len(witnesses)
         offsets = []
         for record in records:

@@ -11,7 +11,7 @@ from threading import Lock
 
 from queues.storage.disk import Disk, File
 from queues.storage.errors import OutOfSpaceError
-from queues.storage.files import StoredFile, spare_name
+from queues.storage.files import SPARE_PREFIX, StoredFile, spare_name
 from queues.storage.frames import (
     FILE_BYTES_MAX,
     FILE_HEADER_BYTES,
@@ -22,6 +22,7 @@ from queues.storage.frames import (
     Frame,
     FramePlanner,
     Record,
+    Witnesses,
     encode_file_header,
     seed_of,
 )
@@ -35,12 +36,13 @@ class Spares:
     def __init__(self, disk: Disk, names: Iterable[str]) -> None:
         self._disk = disk
         self._lock = Lock()
-        self._numbers = count(1)
         self._spares: list[tuple[int, str]] = []  # size in bytes and name
         for name in names:
             file = disk.open(name)
             self._spares.append((file.size_bytes(), name))
             file.close()
+        used = [int(name.removeprefix(SPARE_PREFIX)) for _, name in self._spares]
+        self._numbers = count(max(used, default=0) + 1)
 
     def __len__(self) -> int:
         return len(self._spares)
@@ -50,8 +52,7 @@ class Spares:
         return sum([size for size, _ in self._spares])
 
     def new_name(self) -> str:
-        taken = {name for _, name in self._spares}
-        return next(name for name in map(spare_name, self._numbers) if name not in taken)
+        return spare_name(next(self._numbers))
 
     def make(self, size_bytes: int) -> None:
         """Allocate one more; OutOfSpaceError if that is not possible."""
@@ -85,12 +86,19 @@ class Spares:
 class Wal:
     """Places frames on the loop's side (`plan`), writes them on the writer's (`write`)."""
 
-    def __init__(self, disk: Disk, options: StoreOptions, state: State, spares: Spares) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        options: StoreOptions,
+        state: State,
+        spares: Spares,
+        witnesses: Witnesses,
+    ) -> None:
         self._disk = disk
         self._options = options
         self._state = state
         self._spares = spares
-        self._planner = FramePlanner(state.next_sequence)
+        self._planner = FramePlanner(state.next_sequence, witnesses)
         self.active: StoredFile | None = None
         self._offset = 0
         self._capacity = 0
@@ -121,9 +129,11 @@ class Wal:
         return self._close([], 0)
 
     def _room(self) -> int:
-        """Bytes of records that fit in the active file; at least those of any new one."""
-        room = self._capacity - self._offset - self._planner.overhead_bytes()
-        return room if room > 0 else self._options.wal_file_bytes
+        """Bytes of records that fit in the active file or, if that is as good as full, a new one."""
+        overhead = self._planner.overhead_bytes()
+        room = self._capacity - self._offset - overhead
+        new_room = self._options.wal_file_bytes - FILE_HEADER_BYTES - overhead
+        return room if room > RECORD_BYTES else new_room
 
     def _close(self, records: list[Record], size: int) -> Frame:
         need = size + self._planner.overhead_bytes()

@@ -50,6 +50,7 @@ class Member:
     def start(self, now: float) -> Raft:
         image = self.disk.durable
         snapshot = image.snapshot
+        self.ledger.saw_write(snapshot.term, image.entries)
         log = RaftLog(snapshot.index, snapshot.term, image.runs(), image.last)
         self.boots += 1
         self.commit_seen = snapshot.index
@@ -98,7 +99,7 @@ class Member:
             self.ledger.saw_state(self.node, *self.state)
             self.commit_seen = max(self.commit_seen, ready.install.index)
         for write in ready.writes:
-            if write.entries:
+            if write.entries and len(self.voters) > 1:
                 entries = list(write.entries)
                 self.ledger.saw_write(core.log.term_at(entries[0].index - 1), entries)
             self.disk.stage(write, ready.install)
@@ -156,6 +157,8 @@ class Member:
         if self.core is None:
             return
         wseq, snapshot = self.disk.sync(len(self.disk.pending) if count is None else count)
+        if len(self.voters) == 1:  # only here: what a sole voter loses, term and all, nobody saw
+            self.ledger.saw_write(self.disk.durable.snapshot.term, self.disk.durable.entries)
         if wseq is not None:
             self.core.persisted(wseq)
         if snapshot is not None:

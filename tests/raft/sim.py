@@ -318,6 +318,7 @@ class Simulation:
         self.cuts.clear()
         self.paused_until = dict.fromkeys(self.paused_until, 0.0)
         self.weather.propose_s = max(self.weather.propose_s, 0.5)
+        self.weather.delay_s = min(self.weather.delay_s, 0.01)  # a window of one entry is slow
         self.goal = self.ledger.confirmed_max
         for node in self.members:
             self.restart(node)

@@ -1,0 +1,139 @@
+"""What survives: opens the data directory, brings definitions and queues back, keeps them there."""
+
+import os
+from collections.abc import Iterator
+from typing import Any, Final
+
+import trio
+
+from broker import logs
+from broker.definitions import durable_definitions, replay
+from broker.journal import Journal
+from broker.log_host import HostedLog, LogHost
+from broker.node import Node
+from broker.startup import StartupError
+from broker.vhost import VHost, is_durable
+from queues.durable import DurableStore
+from queues.paged import HotBudget
+from queues.queue import Queue
+from queues.storage.disk import RealDisk
+from queues.storage.errors import StorageError
+from queues.storage.log_store import LogStore
+from queues.storage.options import StoreEvents, StoreOptions
+
+SPACE_CHECK_S: Final = 2.0  # between looks at how much room the disk has
+DEFINITIONS_UID: Final = b"leveret metadata"  # sixteen bytes, as every log's name
+
+_log = logs.get("storage")
+
+
+class Durability:
+    """The storage of a node, from opening to closing."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._budget = HotBudget()
+        self._recovered: list[tuple[DurableStore, int]] = []  # with about how many bytes
+        self.host = LogHost(node.timers, node.flush, self._full)
+        node.host = self.host
+
+    def _full(self, full: bool) -> None:  # noqa: FBT001 - the state, as the store reports it
+        if full:
+            self._node.block("the disk is nearly full")
+        else:
+            self._node.unblock()
+            self._node.flush()
+
+    def open(self) -> None:
+        """Recover everything. Raises StartupError where the directory cannot be used."""
+        config = self._node.config
+        events = StoreEvents(
+            durable=self.host.told_durable,
+            failed=self.host.told_failed,
+            full=self.host.told_full,
+        )
+        try:
+            disk = RealDisk(config.data_dir)
+            store = LogStore.open(disk, StoreOptions(), events, new_store_id=lambda: os.urandom(16))
+        except (StorageError, OSError) as error:
+            raise StartupError(f"cannot use data directory {config.data_dir}: {error}") from error
+        self.host.use(store)
+        journal = self._recover_definitions()
+        for vhost in self._node.vhosts.values():
+            for queue in vhost.queues.values():
+                self._recover_queue(vhost, queue)
+            vhost.journal = journal
+            vhost.make_durable = self._make_durable
+            vhost.barrier = self.host.when_stored
+
+    def _recover_definitions(self) -> Journal:
+        log = self.host.open(DEFINITIONS_UID)
+        reason = self.host.damage_of(log)
+        if reason is not None:
+            raise StartupError(f"the definitions are damaged: {reason}")
+        journal = Journal(log, self._definitions)
+        log.machine = journal
+        checkpoint = self.host.checkpoint_of(log)
+        entries = [checkpoint] if checkpoint is not None else []
+        for change in journal.recover([*entries, *self.host.replay(log)]):
+            replay(self._vhost(change[1]), change)
+        return journal
+
+    def _vhost(self, name: str) -> VHost:
+        """Also one that is configured no more: what is in it must not be lost by that."""
+        vhost = self._node.vhosts.get(name)
+        if vhost is None:
+            vhost = self._node.vhosts[name] = VHost(name, self._node.timers)
+        return vhost
+
+    def _definitions(self) -> Iterator[list[Any]]:
+        for vhost in self._node.vhosts.values():
+            yield from durable_definitions(vhost)
+
+    def _make_durable(self, queue: Queue) -> None:
+        self._attach(queue, self.host.open(queue.uid))
+
+    def _attach(self, queue: Queue, log: HostedLog) -> DurableStore:
+        store = DurableStore(
+            log,
+            queue,
+            self._budget,
+            self._node.timers.now_ms,
+            max_priority=queue.options.max_priority or 0,
+        )
+        log.machine = store
+        queue.keep_in(store)
+        return store
+
+    def _recover_queue(self, vhost: VHost, queue: Queue) -> None:
+        if not is_durable(queue):
+            return
+        log = self.host.open(queue.uid)
+        reason = self.host.damage_of(log)
+        store = self._attach(queue, log)
+        if reason is not None:
+            _log.error("queue_damaged", vhost=vhost.name, queue=queue.name, reason=reason)
+            queue.damage(reason)
+            return
+        if log.gid is None:
+            return
+        live = store.recover(self.host.checkpoint_of(log), self.host.replay(log))
+        self._recovered.append((store, self.host.retain(log, live)))
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve the logs; ends only with the node, or with the disk."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.host.run)
+            for store, size_bytes in self._recovered:
+                store.start(size_bytes)
+            self._recovered.clear()
+            task_status.started()
+            while True:
+                await trio.sleep(SPACE_CHECK_S)
+                await trio.to_thread.run_sync(self.host.store.check_space)
+
+    async def close(self) -> None:
+        """Write the last words and let the directory go."""
+        if self.host.failure is None:
+            await self.host.drain()
+        await trio.to_thread.run_sync(self.host.store.close)
