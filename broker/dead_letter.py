@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from queues.queue import Queue
 
 _U64 = struct.Struct(">Q")
+_COUNT_MAX: Final = 2**63 - 1  # a client may have sent such a count
 _EMPTY_TABLE: Final = b"\x00\x00\x00\x00"
 # Rejection is a consumer's decision; a loop without one would go on for ever by itself.
 _DECIDED: Final = "rejected"
@@ -104,7 +105,7 @@ def _deaths(
     same = next((e for e in earlier if (e.get(b"queue"), e.get(b"reason")) == (name, why)), None)
     if same is not None:
         earlier.remove(same)
-        same[b"count"] = encode_long(_count(same) + 1)
+        same[b"count"] = encode_long(min(_count(same) + 1, _COUNT_MAX))
         entry = same
     else:
         entry = {

@@ -21,7 +21,10 @@ def durable_definitions(vhost: VHost) -> Iterator[list[object]]:
             ]
     for queue in vhost.queues.values():
         if is_durable(queue):
-            yield ["queue", vhost.name, queue.name, queue.uid, queue.auto_delete, queue.arguments]
+            yield [
+                *("queue", vhost.name, queue.name, queue.uid),
+                *(queue.auto_delete, queue.options.type, queue.arguments),
+            ]
     for exchange in exchanges:
         for binding in exchange.bindings():
             destination = cast("Queue | Exchange", binding.destination)
@@ -68,11 +71,11 @@ def _replay_exchange(vhost: VHost, details: list[Any]) -> None:
 
 
 def _replay_queue(vhost: VHost, details: list[Any]) -> None:
-    name, uid, auto_delete, arguments = details
+    name, uid, auto_delete, queue_type, arguments = details
     if name not in vhost.queues:
         queue = vhost.make_queue(
             name,
-            parse_options(arguments),
+            parse_options(arguments, default=queue_type),
             arguments,
             durable=True,
             auto_delete=auto_delete,

@@ -24,6 +24,7 @@ from queues.options import (
     EQUIVALENCE_ARGUMENTS,
     InvalidArgumentError,
     QueueOptions,
+    default_type,
     parse_options,
 )
 from queues.queue import Queue
@@ -39,6 +40,7 @@ PREDECLARED: Final = (
     ("amq.topic", "topic"),
 )
 RESERVED_PREFIX: Final = "amq."
+SERVER_NAMED: Final = "amq.gen-"
 
 _LOCKED: Final = (
     "cannot obtain exclusive access to locked {}. It could be originally declared on another "
@@ -186,8 +188,10 @@ class VHost:
             )
             existing.touch()
             return existing
+        lasting = durable and owner is None and not auto_delete and not is_server_named(name)
+        default = default_type(arguments, lasting=lasting)
         try:
-            options = parse_options(arguments)
+            options = parse_options(arguments, default=default)
         except InvalidArgumentError as error:
             text = f"invalid arg '{error.name}' for {self._queue_text(name)}: {error.reason}"
             raise precondition_failed(text) from None
@@ -202,7 +206,7 @@ class VHost:
                     raise precondition_failed(text)
         uid = uuid4().bytes
         if durable and owner is None:
-            self._record("queue", name, uid, auto_delete, arguments)
+            self._record("queue", name, uid, auto_delete, options.type, arguments)
         queue = self.make_queue(
             name, options, arguments, durable=durable, auto_delete=auto_delete, owner=owner
         )
@@ -439,6 +443,10 @@ class VHost:
 
     def statistics(self) -> dict[str, int]:
         return {"exchanges": len(self.exchanges), "queues": len(self.queues)}
+
+
+def is_server_named(queue: str) -> bool:
+    return queue.startswith(SERVER_NAMED)
 
 
 def is_durable(thing: Queue | Exchange) -> bool:

@@ -121,9 +121,20 @@ _OTHER_TYPE: Final[dict[str, frozenset[str]]] = {
 EQUIVALENCE_ARGUMENTS: Final = (*_PARSERS, *_ACCEPTED)
 
 
-def parse_options(arguments: Mapping[str, object]) -> QueueOptions:
+def default_type(arguments: Mapping[str, object], *, lasting: bool) -> QueueType:
+    """The type of a queue declared without `x-queue-type`.
+
+    Quorum if it is lasting: durable, named by a client, neither exclusive nor auto-delete. A queue
+    with arguments that only classic ones have is meant to be classic.
+    """
+    return "quorum" if lasting and not _OTHER_TYPE["quorum"] & arguments.keys() else "classic"
+
+
+def parse_options(
+    arguments: Mapping[str, object], *, default: QueueType = "classic"
+) -> QueueOptions:
     """Typed options from a declare's arguments; raises InvalidArgumentError."""
-    values: dict[str, object] = {}
+    values: dict[str, object] = {"type": default}
     for name, value in arguments.items():
         option, parse = _PARSERS.get(name, (None, _ACCEPTED.get(name)))
         if parse is None:
@@ -134,7 +145,7 @@ def parse_options(arguments: Mapping[str, object]) -> QueueOptions:
             raise InvalidArgumentError(name, f"{error}, got {value!r}") from None
         if option is not None:
             values[option] = parsed
-    queue_type = str(values.get("type", "classic"))
+    queue_type = str(values["type"])
     for name in arguments:
         if name in _OTHER_TYPE[queue_type]:
             raise InvalidArgumentError(name, f"not an argument of queue type {queue_type}")

@@ -9,7 +9,7 @@ from pamqp import commands
 from broker.auth import Action
 from broker.protocol.errors import access_refused, not_found, precondition_failed
 from broker.routes import REPLY_TO
-from broker.vhost import RESERVED_PREFIX
+from broker.vhost import RESERVED_PREFIX, SERVER_NAMED
 
 if TYPE_CHECKING:
     from pamqp.base import Frame
@@ -151,7 +151,7 @@ def _make_queue(channel: "Channel", method: commands.Queue.Declare) -> "Queue":
             raise precondition_failed(
                 f"Cannot declare a server-named queue for type {queue_type!s}"
             )
-        name = random_name("amq.gen-")
+        name = random_name(SERVER_NAMED)
     elif name.startswith(RESERVED_PREFIX):
         raise access_refused(f"queue name '{name}' contains reserved prefix 'amq.*'")
     authorize(channel, "configure", "queue", name)

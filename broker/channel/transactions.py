@@ -6,9 +6,11 @@ from pamqp import commands
 
 from broker.channel.confirms import Receipt
 from broker.channel.deliveries import Settlement, unknown_tag
-from broker.protocol.errors import precondition_failed
+from broker.protocol.errors import ChannelError, precondition_failed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.channel.channel import Channel
     from broker.channel.deliveries import Deliveries
     from broker.protocol.frames import Content
@@ -66,20 +68,31 @@ def _transaction(channel: "Channel") -> Transaction:
 
 def commit(channel: "Channel", _method: commands.Tx.Commit) -> None:
     """Publishes, then acknowledgements, then commit-ok once every queue has stored its part."""
-    publishes, settled = _transaction(channel).take()
+    transaction = _transaction(channel)
+    refused: set[int] = set()
 
-    def done(_receipt: Receipt) -> None:
+    def store(then: "Callable[[], None]") -> None:
+        def done(receipt: Receipt) -> None:
+            refused.update(receipt.refused)
+            then()
+
+        receipt = Receipt(done)
+        # A mistake found here closes the channel, which rolls back what was not taken yet.
+        channel.publisher.publish_with(transaction.publishes, receipt)
+        _, settled = transaction.take()
+        for _, consumer, message, how in settled:
+            channel.deliveries.hand_back(consumer, [message], how)
+        if settled:
+            receipt.open += 1
+            channel.vhost.when_stored(lambda: receipt.stored([]))
+        receipt.stored([])
+
+    def answer() -> None:
+        if refused:
+            raise ChannelError(406, "partial tx completion", method=commands.Tx.Commit.index)
         channel.send(commands.Tx.CommitOk)
-        channel.link.mark_dirty()
 
-    receipt = Receipt(done)
-    channel.publisher.publish_with(publishes, receipt)
-    for _, consumer, message, how in settled:
-        channel.deliveries.hand_back(consumer, [message], how)
-    if settled:
-        receipt.open += 1
-        channel.vhost.when_stored(lambda: receipt.stored([]))
-    receipt.stored([])
+    channel.suspend(store, answer)
 
 
 def rollback(channel: "Channel", _method: commands.Tx.Rollback) -> None:

@@ -106,6 +106,8 @@ class RaftLog:
         while run > 0 and self._terms[run] > term:
             index = self._starts[run] - 1
             run -= 1
+        if self._terms[run] > term:
+            return self.offset - 1, 0  # if at all, in what is compacted
         return index, self._terms[run]
 
     def held(self, first: int, last: int) -> list[Entry] | None:

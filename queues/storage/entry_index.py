@@ -15,7 +15,7 @@ TERM_MAX: Final = 2**32 - 1  # 4 bytes per entry; four thousand million election
 class Located(NamedTuple):
     """A live entry; `position` is file number and offset of its record."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs
     term: int
     position: int
     length: int
@@ -101,11 +101,13 @@ class EntryIndex:
         """Add an entry anywhere; gives back the one that it replaces."""
         place = bisect_right(self._starts, entry.index) - 1
         if place < 0 or entry.index - self._starts[place] > DELTA_MAX:
-            return self._put_chunk(place + 1, entry)
+            self._put_chunk(place + 1, entry)
+            return None
         chunk = self._chunks[place]
         at = bisect_left(chunk.deltas, entry.index - chunk.base)
         if at == len(chunk.deltas) >= CHUNK_ENTRIES_MAX:
-            return self._put_chunk(place + 1, entry)
+            self._put_chunk(place + 1, entry)
+            return None
         old = None
         if at < len(chunk.deltas) and chunk.base + chunk.deltas[at] == entry.index:
             old = Located(entry.index, chunk.terms[at], chunk.positions[at], chunk.lengths[at])

@@ -8,9 +8,9 @@
              +--------+--------+----------+--------+--------------+---------+-----------+-----+
              |magic 4s|length I|sequence Q|synced Q|witness from Q|records I|witnesses I|crc I|
              +--------+--------+----------+--------+--------------+---------+-----------+-----+
-             followed by   records × (kind B, pad 3x, gid I, index Q, term Q, length I)
-                           witnesses × gid I
-                           records × (crc I, payload)
+             followed by   records of (kind B, pad 3x, gid I, index Q, term Q, length I)
+                           witnesses of (gid I)
+                           records of (crc I, payload)
 
 All numbers are little-endian. `length` is what follows the frame's header. The frame's crc covers
 its header, the table of records and the witnesses; each payload has its own, so that a damaged one
@@ -162,6 +162,10 @@ class Frame:
     def start(self) -> int:
         return position_of(self.number, self.offset)
 
+    def placed(self) -> Iterator[tuple[Record, int]]:
+        """The records with their offsets."""
+        return zip(self.records, self.offsets, strict=True)
+
     def encode(self, seed: int, synced: int) -> bytes:
         parts = [b"", b""]
         blob = []
@@ -227,7 +231,7 @@ class RecordHead(NamedTuple):
 
     kind: int
     gid: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs
     term: int
     length: int
     offset: int

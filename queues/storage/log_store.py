@@ -4,7 +4,6 @@
 and the reclaimer works in another. One lock guards the state; nobody holds it while on the disk.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from threading import Lock
@@ -36,7 +35,7 @@ from queues.storage.writer import Writer
 
 
 class StoredEntry(NamedTuple):
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs
     term: int
     payload: bytes
 
@@ -88,6 +87,7 @@ class LogStore:
         self.full = False
         self._events = events
         self._pending = PendingFrames()
+        self._unvouched = False  # no later frame says yet that the last one was synced
         self._writer = Writer(self.wal, self._synced, events.failed, self._stalled)
 
     @classmethod
@@ -100,7 +100,7 @@ class LogStore:
         new_store_id: Callable[[], bytes],
         threaded: bool = True,
     ) -> "LogStore":
-        """Lock the directory and recover what is there. Without a thread `flush` does the writing."""
+        """Lock the directory and recover what is there. Without a thread, `flush` writes."""
         disk.lock()
         try:
             store = cls(disk, options, events, recover(disk, new_store_id))
@@ -114,12 +114,10 @@ class LogStore:
 
     def close(self) -> None:
         """Write what was submitted and a last frame that vouches for it; let the directory go."""
-        if self._writer.failure is None and self.wal.active is not None:
-            with self.lock:
-                frame = self.wal.plan_empty()
-                self._pending.add([frame])
-            self._writer.put([frame])
         self._writer.close()
+        self._vouch()
+        self._writer.close()
+        self.wal.close()
         self.state.files.close()
         self.disk.unlock()
 
@@ -140,28 +138,34 @@ class LogStore:
         An empty batch gives the number of the last one, which may be durable already.
         """
         with self.lock:
-            return self.submit_locked(batch.records)
+            for frame in self._place(batch.records):
+                self._apply(frame)
+            return self.submitted
 
-    def submit_locked(self, records: list[Record]) -> int:
-        """For those who hold the lock: give records their places, from which they now count."""
+    def move_to_log(self, records: list[tuple[Record, int]]) -> None:
+        """Write live records, given with their positions, once more. For holders of the lock."""
+        old = iter(records)
+        for frame in self._place([record for record, _ in records]):
+            for (kind, gid, index, _, payload), offset in frame.placed():
+                new = position_of(frame.number, offset)
+                self.state.moved(kind, gid, index, next(old)[1], new, len(payload))
+
+    def _place(self, records: list[Record]) -> list[Frame]:
+        """Give records their places and hand them to the writer, as one submit."""
         if self._writer.failure is not None:
             raise StoreFailedError("the log has failed") from self._writer.failure
         if not records:
-            return self.submitted
+            return []
         frames = self.wal.plan(records)
         self.submitted += 1
         frames[-1].submit = self.submitted
         self._pending.add(frames)
-        for frame in frames:
-            self._apply(frame)
         self._writer.put(frames)
-        return self.submitted
+        return frames
 
     def _apply(self, frame: Frame) -> None:
         state = self.state
-        for (kind, gid, index, term, payload), offset in zip(
-            frame.records, frame.offsets, strict=True
-        ):
+        for (kind, gid, index, term, payload), offset in frame.placed():
             position = position_of(frame.number, offset)
             if kind == ENTRY:
                 state.appended(gid, index, term, position, len(payload))
@@ -185,10 +189,20 @@ class LogStore:
         numbers = [frame.submit for frame in frames if frame.submit is not None]
         with self.lock:
             self._pending.drop(len(frames))
+            self._unvouched = bool(frames[-1].records)
             if numbers:
                 self.durable = numbers[-1]
         if numbers:
             self._events.durable(numbers[-1])
+
+    def _vouch(self) -> None:
+        """Say that the last frame was synced: damage to it is then no torn write."""
+        with self.lock:
+            if not self._unvouched or self._pending.first() or self._writer.failure is not None:
+                return
+            frame = self.wal.plan_empty()
+            self._pending.add([frame])
+            self._writer.put([frame])
 
     @property
     def durable_number(self) -> int:
@@ -271,9 +285,7 @@ class LogStore:
             located = [entry for index in indexes if (entry := get(index)) is not None]
             return self._read(gid, located, bytes_max)
 
-    def _read(
-        self, gid: int, located: Iterable[Located], bytes_max: int
-    ) -> list[StoredEntry]:
+    def _read(self, gid: int, located: Iterable[Located], bytes_max: int) -> list[StoredEntry]:
         chosen: list[Located] = []
         size = 0
         for entry in located:
@@ -295,6 +307,11 @@ class LogStore:
                 return None
             return self._fetch(gid, [(snapshot.position, snapshot.length)])[0]
 
+    def read_positions(self, gid: int, records: list[tuple[int, int]]) -> list[bytes]:
+        """Payloads of records by position and length, of a file that is not being dropped."""
+        with self.lock:
+            return self._fetch(gid, records)
+
     def _fetch(self, gid: int, records: list[tuple[int, int]]) -> list[bytes]:
         """Called with the lock; gives it away while on the disk, with the files pinned."""
         wanted = Wanted(self.state, self._pending, records)
@@ -312,10 +329,11 @@ class LogStore:
     # Room on the disk.
 
     def check_space(self) -> None:
-        """Have a spare and look how much is free; the host calls this now and then, off the loop."""
+        """Have a spare, look how much is free; the host calls this now and then, off the loop."""
         enough = self.disk.free_bytes() >= self.options.free_bytes_min
         reserve = keep_spares(self.spares, self.options)
         self._set_full(full=not (enough and reserve))
+        self._vouch()
         self._writer.poke()
 
     def _stalled(self) -> None:

@@ -26,4 +26,4 @@ class StoreEvents:
 
     durable: Callable[[int], None]  # this submit and all before it are on disk
     failed: Callable[[BaseException], None]  # once; nothing is reported durable after it
-    full: Callable[[bool], None]  # noqa: FBT001 - the state, from now on
+    full: Callable[[bool], None]  # the state from now on

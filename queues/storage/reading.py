@@ -2,13 +2,15 @@
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from queues.storage.disk import File
 from queues.storage.errors import CorruptRecordError
-from queues.storage.files import StoredFile
 from queues.storage.frames import CRC_BYTES, Frame, check_payload, seed_of
 from queues.storage.state import State
+
+if TYPE_CHECKING:
+    from queues.storage.disk import File
+    from queues.storage.files import StoredFile
 
 # Records closer than this are read in one go: cheaper than another call.
 READ_GAP_BYTES: Final = 16 * 1024

@@ -7,17 +7,18 @@ order. A file is dropped only when whatever made its records dead is on disk its
 """
 
 import errno
+import logging
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Final
 
 from queues.storage.errors import CorruptRecordError, OutOfSpaceError
 from queues.storage.files import StoredFile
 from queues.storage.frames import (
-    DEL,
     ENTRY,
+    FILE_HEADER_BYTES,
     HARD,
     LOG_FILE,
-    REG,
     SNAP,
     BadBytes,
     Record,
@@ -29,10 +30,15 @@ from queues.storage.frames import (
 from queues.storage.log_store import LogStore, hard_record
 from queues.storage.segment import SegmentWriter
 
+logger = logging.getLogger(__name__)
+
 # Records looked at or moved while holding the store's lock: well under a millisecond.
 SLICE_RECORDS: Final = 256
+SLICE_BYTES: Final = 1024 * 1024
 # Segments with less live than this are put together once there are enough of them.
 SMALL_SEGMENTS_MAX: Final = 8
+# A segment is written anew only if this share of it is dead.
+WORTHWHILE_WASTE: Final = 0.2
 
 
 class Reclaimer:
@@ -40,25 +46,25 @@ class Reclaimer:
 
     def __init__(self, store: LogStore) -> None:
         self._store = store
-        self._job: Iterator[None] | None = None
+        self._job: Iterator[bool] | None = None
         self._untouchable: set[int] = set()  # corrupt: kept as they are
 
     def step(self) -> bool:
-        """Do one slice. False if there was nothing to do, or nothing can be done now."""
+        """Do one slice. False if there is nothing to do before something else happens."""
         if self._job is None:
             self._job = self._next_job()
             if self._job is None:
                 return False
         try:
-            next(self._job)
+            return next(self._job)
         except StopIteration:
             self._job = None
+            return True
         except OutOfSpaceError:
             self._job = None
             return False
-        return True
 
-    def _next_job(self) -> Iterator[None] | None:
+    def _next_job(self) -> Iterator[bool] | None:
         with self._store.lock:
             dead = self._dead_files()
             if dead:
@@ -90,15 +96,16 @@ class Reclaimer:
         options = self._store.options
         logs = self._sealed_logs()
         segments = [file for file in self._store.state.files.segments() if self._may_move(file)]
-        log_slack = sum([file.size_bytes - file.live_bytes for file in logs])
-        segment_slack = sum([file.size_bytes - file.live_bytes for file in segments])
+        log_waste = sum(map(_waste, logs))
+        waste = log_waste + sum(map(_waste, segments))
         live = sum([file.live_bytes for file in logs + segments])
         allowed = max(options.slack_files * options.wal_file_bytes, options.slack_share * live)
-        if log_slack + segment_slack > allowed:
-            if log_slack >= segment_slack and logs and self._may_move(logs[0]):
+        if waste > allowed:
+            if 2 * log_waste >= waste and self._may_move(logs[0]):
                 return logs[:1]
-            if segments:
-                return [min(segments, key=lambda file: file.live_bytes / file.size_bytes)]
+            worst = max(segments, key=lambda file: _waste(file) / file.size_bytes, default=None)
+            if worst is not None and _waste(worst) > WORTHWHILE_WASTE * worst.size_bytes:
+                return [worst]
         small = [s for s in segments if s.live_bytes * SMALL_SEGMENTS_MAX < options.wal_file_bytes]
         return small if len(small) > SMALL_SEGMENTS_MAX else []
 
@@ -107,11 +114,11 @@ class Reclaimer:
 
     # Dropping.
 
-    def _drop(self, files: list[StoredFile]) -> Iterator[None]:
+    def _drop(self, files: list[StoredFile]) -> Iterator[bool]:
         store = self._store
         barrier = store.submitted
         while store.durable < barrier:
-            yield
+            yield False
         for file in files:
             with store.lock:
                 if not self._is_free(file):
@@ -123,7 +130,7 @@ class Reclaimer:
             with store.lock:
                 if file.kind != LOG_FILE:
                     store.state.segment_dropped(file.number)
-            yield
+            yield True
 
     def _give_back(self, file: StoredFile) -> None:
         store = self._store
@@ -138,7 +145,7 @@ class Reclaimer:
 
     # Evacuating.
 
-    def _evacuate(self, victims: list[StoredFile]) -> Iterator[None]:
+    def _evacuate(self, victims: list[StoredFile]) -> Iterator[bool]:
         try:
             copies: list[tuple[RecordHead, int]] = []
             anew: list[tuple[RecordHead, int]] = []
@@ -146,14 +153,22 @@ class Reclaimer:
                 for found in self._live_records(victim):
                     for head, position in found:
                         (copies if self._is_final(head) else anew).append((head, position))
-                    yield
+                    yield True
             if copies:
                 yield from self._copy(sorted(copies, key=lambda c: (c[0].gid, c[0].index)))
             yield from self._write_anew(anew)
+            self._shun_if_needed(victims)
         except CorruptRecordError as error:
             self._untouchable.update(file.number for file in victims)
             with self._store.lock:
                 self._store.state.damaged.setdefault(error.gid, str(error))
+
+    def _shun_if_needed(self, victims: list[StoredFile]) -> None:
+        """What still counts in a file after all was moved could not be found in it again."""
+        for file in victims:
+            if file.live_bytes:
+                logger.error("%s has live records that cannot be read back", file.name)
+                self._untouchable.add(file.number)
 
     def _live_records(self, file: StoredFile) -> Iterator[list[tuple[RecordHead, int]]]:
         """Slices of the records in a file that still count, with their positions."""
@@ -182,7 +197,7 @@ class Reclaimer:
         group = self._store.state.groups.get(head.gid)
         return head.kind == ENTRY and group is not None and head.index <= group.commit
 
-    def _copy(self, copies: list[tuple[RecordHead, int]]) -> Iterator[None]:
+    def _copy(self, copies: list[tuple[RecordHead, int]]) -> Iterator[bool]:
         store = self._store
         with store.lock:
             number = store.state.next_number
@@ -191,10 +206,10 @@ class Reclaimer:
         writer = SegmentWriter(store.disk, number, store.state.store_id, next_gid)
         sealed = False
         try:
-            for head, position in copies:
-                payload = store.read_position(head.gid, position, head.length)
-                if writer.add((head.kind, head.gid, head.index, head.term, payload)):
-                    yield
+            for some in _slices(copies):
+                for (head, _), payload in zip(some, self._payloads(some), strict=True):
+                    writer.add((head.kind, head.gid, head.index, head.term, payload))
+                yield True
             segment = writer.seal()
             sealed = True
         except OSError as error:
@@ -206,40 +221,62 @@ class Reclaimer:
                 writer.abandon()
         with store.lock:
             store.state.files.add(segment)
-        yield
+        yield True
         yield from self._repoint(copies, writer.positions)
 
     def _repoint(
         self, copies: list[tuple[RecordHead, int]], positions: list[int]
-    ) -> Iterator[None]:
+    ) -> Iterator[bool]:
         store = self._store
         for start in range(0, len(copies), SLICE_RECORDS):
             end = start + SLICE_RECORDS
             with store.lock:
                 for (head, old), new in zip(copies[start:end], positions[start:end], strict=True):
                     store.state.moved(head.kind, head.gid, head.index, old, new, head.length)
-            yield
+            yield True
 
-    def _write_anew(self, records: list[tuple[RecordHead, int]]) -> Iterator[None]:
+    def _write_anew(self, records: list[tuple[RecordHead, int]]) -> Iterator[bool]:
         store = self._store
-        for start in range(0, len(records), SLICE_RECORDS):
-            with store.lock:
-                some = records[start : start + SLICE_RECORDS]
-                live = [
-                    (head, old)
-                    for head, old in some
-                    if store.state.is_live(head.kind, head.gid, head.index, old)
-                ]
-            payloads = [self._payload(head, old) for head, old in live]
+        for some in _slices(records):
+            payloads = self._payloads(some)
             with store.lock:
                 store.move_to_log(
                     [
-                        (head, old, payload)
-                        for (head, old), payload in zip(live, payloads, strict=True)
+                        (self._record(head, payload), old)
+                        for (head, old), payload in zip(some, payloads, strict=True)
                         if store.state.is_live(head.kind, head.gid, head.index, old)
                     ]
                 )
-            yield
+            yield True
 
-    def _payload(self, head: RecordHead, position: int) -> bytes:
-        return self._store.read_position(head.gid, position, head.length)
+    def _record(self, head: RecordHead, payload: bytes) -> Record:
+        if head.kind == HARD:
+            return hard_record(self._store.state.groups[head.gid])
+        return (head.kind, head.gid, head.index, head.term, payload)
+
+    def _payloads(self, records: list[tuple[RecordHead, int]]) -> list[bytes]:
+        payloads = []
+        for gid, of_group in groupby(records, key=lambda record: record[0].gid):
+            wanted = [(position, head.length) for head, position in of_group]
+            payloads += self._store.read_positions(gid, wanted)
+        return payloads
+
+
+def _waste(file: StoredFile) -> int:
+    return file.size_bytes - FILE_HEADER_BYTES - file.live_bytes
+
+
+def _slices(
+    records: list[tuple[RecordHead, int]],
+) -> Iterator[list[tuple[RecordHead, int]]]:
+    """Cut into pieces of limited count and size."""
+    some: list[tuple[RecordHead, int]] = []
+    size = 0
+    for record in records:
+        some.append(record)
+        size += record[0].length
+        if len(some) >= SLICE_RECORDS or size >= SLICE_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some

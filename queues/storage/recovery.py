@@ -151,14 +151,14 @@ class Scan:
             expected = event.sequence + 1
             bad = event.bad_payloads(seed)
             heads = list(event.heads())
-            for head in [heads[place] for place in bad]:
-                lost.append((head.offset, "bad payload", frozenset([head.gid]), head))
+            for_bad = [heads[place] for place in bad]
+            lost += [(h.offset, "bad payload", frozenset([h.gid]), h) for h in for_bad]
             sealed = self._apply_segment(number, event, heads, set(bad))
         if sealed is None:
             lost.append((handle.size_bytes(), "the end of the segment is lost", None, None))
-        for offset, what, gids, head in lost:
+        for offset, what, gids, record in lost:
             hurt = sealed if gids is None else gids
-            self.findings.append(Finding(name, offset, what, hurt, head))
+            self.findings.append(Finding(name, offset, what, hurt, record))
 
     def _apply_segment(
         self, number: int, frame: ScannedFrame, heads: list[RecordHead], bad: set[int]

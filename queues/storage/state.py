@@ -1,4 +1,4 @@
-"""What the store knows: its groups, graves and files. Log and recovery both change it by records."""
+"""What the store knows: groups, graves and files, changed by records old and new."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ HARD_LENGTH: Final = 16
 
 
 class SnapshotMeta(NamedTuple):
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs
     term: int
     position: int
     length: int
@@ -105,7 +105,9 @@ class State:
 
     def truncated(self, gid: int, first: int) -> None:
         group = self.groups[gid]
-        assert first > group.commit, f"group {gid}: truncation at {first} under commit {group.commit}"
+        assert first > group.commit, (
+            f"group {gid}: truncation at {first} under commit {group.commit}"
+        )
         self.files.dead(group.entries.remove(first, group.entries.last))
 
     def snapshotted(self, gid: int, index: int, term: int, position: int, length: int) -> None:

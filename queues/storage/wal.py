@@ -129,7 +129,7 @@ class Wal:
         return self._close([], 0)
 
     def _room(self) -> int:
-        """Bytes of records that fit in the active file or, if that is as good as full, a new one."""
+        """Bytes of records that fit in the active file or, if that is full, in a new one."""
         overhead = self._planner.overhead_bytes()
         room = self._capacity - self._offset - overhead
         new_room = self._options.wal_file_bytes - FILE_HEADER_BYTES - overhead

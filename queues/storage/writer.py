@@ -68,9 +68,7 @@ class Writer:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        else:
-            self.flush()
-        self._wal.close()
+        self.flush()
 
     def _run(self) -> None:
         while self.failure is None:

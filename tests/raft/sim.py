@@ -18,6 +18,7 @@ from tests.raft.ledger import Ledger, ViolationError
 from tests.raft.member import Member
 
 HEAL_S = 30.0  # by then a healed group must agree again
+MESSAGES_MAX = 50_000  # of one run; more is a storm of messages that beget each other
 BEAT_S = 0.15
 SUSPECT_S = 1.0
 
@@ -91,7 +92,7 @@ class Simulation:
         self.trace = trace
         self.now = 0.0
         self.events: list[tuple[float, int, int, Callable[[], None]]] = []
-        self.counter = 0
+        self.counter = self.messages = 0
         self.ledger = Ledger()
         tunables = draw_tunables(random)
         voters = tuple(range(1, self.weather.voters + 1))
@@ -180,6 +181,9 @@ class Simulation:
 
     def transmit(self, message: Message | Beat) -> None:
         random, weather = self.random, self.weather
+        self.messages += 1
+        if self.messages > MESSAGES_MAX:
+            raise ViolationError("a storm of messages")
         self.say(f"{message.frm}→{message.to} {message}")
         if (message.frm, message.to) in self.cuts:
             return

@@ -123,8 +123,8 @@ def test_a_vote_goes_to_one_candidate_a_term_however_often_it_asks():
         (YOU, True),
     ]
     for candidate, granted in asks:
-        script.hear(Vote(ME, candidate, 2, 0, 0, transfer=False))
-        assert script.sync() == [VoteReply(candidate, ME, 2, granted=granted)]
+        sent = script.hear(Vote(ME, candidate, 2, 0, 0, transfer=False)) + script.sync()
+        assert sent == [VoteReply(candidate, ME, 2, granted=granted)]
 
 
 def test_nobody_gets_a_vote_while_the_leader_lives():
@@ -209,8 +209,7 @@ def test_a_leader_steps_down_for_a_later_term_in_any_reply():
 
 def test_an_old_leader_is_told_the_new_term():
     script = Script(term=5)
-    script.append(3, (0, 0), 3)
-    (reply,) = script.sync()
+    (reply,) = script.append(3, (0, 0), 3)
     assert (reply.term, reply.ok) == (5, False)
     assert script.log_terms() == []
 

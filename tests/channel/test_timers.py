@@ -1,0 +1,91 @@
+"""The node's timers, on a clock that jumps."""
+
+import pytest
+import trio
+
+from broker.timers import Timers
+
+
+@pytest.fixture
+async def timers(autojump_clock, nursery):
+    timers = Timers()
+    timers.bursts = 0
+
+    def after():
+        timers.bursts += 1
+
+    nursery.start_soon(timers.run, after)
+    return timers
+
+
+@pytest.fixture
+def rung():
+    return []
+
+
+def ring(timers, rung, name, after_ms):
+    due = timers.now_ms() + after_ms
+    timers.call_at(due, lambda: rung.append((name, timers.now_ms() - due)))
+
+
+async def test_callbacks_come_at_their_time_whatever_order_they_were_asked_for(timers, rung):
+    for name, after_ms in (("c", 300), ("a", 100), ("d", 86_400_000), ("b", 200)):
+        ring(timers, rung, name, after_ms)
+    await trio.sleep(0.05)
+    assert rung == []
+    await trio.sleep(90_000)
+    assert [name for name, _ in rung] == ["a", "b", "c", "d"]
+    assert all(0 <= late <= 2 for _, late in rung)
+
+
+async def test_an_earlier_deadline_cuts_a_longer_wait_short(timers, rung):
+    ring(timers, rung, "late", 60_000)
+    await trio.sleep(1)
+    ring(timers, rung, "early", 1_000)
+    await trio.sleep(1.1)
+    assert [name for name, _ in rung] == ["early"]
+
+
+async def test_callbacks_of_the_same_millisecond_come_in_the_order_they_were_asked_for(
+    timers, rung
+):
+    for name in range(5):
+        ring(timers, rung, name, 10)
+    await trio.sleep(0.1)
+    assert [name for name, _ in rung] == [0, 1, 2, 3, 4]
+
+
+async def test_one_burst_of_callbacks_is_followed_by_one_call(timers, rung):
+    for name in range(3):
+        ring(timers, rung, name, 10)
+    ring(timers, rung, "later", 500)
+    await trio.sleep(0.1)
+    assert timers.bursts == 1
+    await trio.sleep(1)
+    assert timers.bursts == 2
+
+
+async def test_a_deadline_in_the_past_rings_at_once(timers, rung):
+    await trio.sleep(1)
+    ring(timers, rung, "past", -500)
+    await trio.sleep(0.01)
+    assert [name for name, _ in rung] == ["past"]
+
+
+async def test_a_callback_may_ask_for_another(timers, rung):
+    def again():
+        rung.append(timers.now_ms())
+        if len(rung) < 4:
+            timers.call_at(timers.now_ms() + 100, again)
+
+    start = timers.now_ms()
+    timers.call_at(start, again)
+    await trio.sleep(1)
+    assert [round((when - start) / 100) for when in rung] == [0, 1, 2, 3]
+
+
+async def test_time_is_wall_clock_time_that_follows_trios_clock(timers):
+    start = timers.now_ms()
+    await trio.sleep(3600)
+    assert 3_600_000 <= timers.now_ms() - start <= 3_600_001
+    assert start > 1_600_000_000_000
