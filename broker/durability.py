@@ -1,6 +1,7 @@
 """What survives: opens the data directory, brings definitions and queues back, keeps them there."""
 
 import os
+import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -20,11 +21,23 @@ from queues.storage.disk import RealDisk
 from queues.storage.errors import StorageError
 from queues.storage.log_store import LogStore
 from queues.storage.options import StoreEvents, StoreOptions
+from queues.storage.reclaim import Reclaimer
 
+RECLAIM_SLICE_S: Final = 0.02  # of work in one go, off the loop
+RECLAIM_REST_S: Final = 0.5  # when there was nothing to reclaim
 SPACE_CHECK_S: Final = 2.0  # between looks at how much room the disk has
 DEFINITIONS_UID: Final = b"leveret metadata"  # sixteen bytes, as every log's name
 
 _log = logs.get("storage")
+
+
+def _reclaim_slice(reclaimer: Reclaimer) -> bool:
+    """Work a little; whether there is more to do."""
+    until = time.monotonic() + RECLAIM_SLICE_S
+    while reclaimer.step():
+        if time.monotonic() > until:
+            return True
+    return False
 
 
 class Durability:
@@ -128,12 +141,24 @@ class Durability:
                 store.start(size_bytes)
             self._recovered.clear()
             task_status.started()
+            nursery.start_soon(self._reclaim)
             while True:
                 await trio.sleep(SPACE_CHECK_S)
                 await trio.to_thread.run_sync(self.host.store.check_space)
 
+    async def _reclaim(self) -> None:
+        """Give disk space back as messages are settled."""
+        reclaimer = Reclaimer(self.host.store)
+        while True:
+            more = await trio.to_thread.run_sync(_reclaim_slice, reclaimer)
+            if not more:
+                await trio.sleep(RECLAIM_REST_S)
+
     async def close(self) -> None:
         """Write the last words and let the directory go."""
         if self.host.failure is None:
+            for vhost in self._node.vhosts.values():
+                for queue in vhost.queues.values():
+                    queue.stop()
             await self.host.drain()
         await trio.to_thread.run_sync(self.host.store.close)

@@ -106,6 +106,7 @@ class DurableStore:
         self._maybe_delivered = (
             0  # messages before this one may have been delivered before a restart
         )
+        self._clean_mark: int | None = None  # to be written last, at a clean stop
         self._applied = 0
         self._checkpointed = 0
         self._checkpointing = False
@@ -153,6 +154,15 @@ class DurableStore:
         self._log.changed(urgent=True)
         return count
 
+    def mark_clean_stop(self) -> None:
+        """Note which messages were never delivered: after the restart they are not redelivered."""
+        fresh = self.ready.first_fresh()
+        if fresh is None and self.ready.available == 0:
+            fresh = self._cold_from
+        if fresh is not None and self._live.live:
+            self._clean_mark = max(fresh, self._maybe_delivered)
+            self._log.changed(urgent=True)
+
     def close(self) -> list[Receipt]:
         """The queue is deleted: the receipts that wait for nothing now."""
         receipts = [receipt for _, receipt, _ in self._arriving if receipt is not None]
@@ -186,16 +196,13 @@ class DurableStore:
             # One message may have come back twice since: a range counts each sequence once.
             commands += [encode_ranges(RETURN, [sequence]) for sequence in self._returning]
             self._returning = []
+        if self._clean_mark is not None:
+            commands.append(encode_delivered(self._clean_mark))
+            self._clean_mark = None
         if not commands:
             return None
         entry = commands[0] if len(commands) == 1 else b"".join(commands)
         self._proposed.append(_Proposal(entry, messages, receipts))
-        return entry
-
-    def final_entry(self, delivered: int) -> bytes:
-        """For a clean stop: what was never delivered need not be called redelivered."""
-        entry = encode_delivered(delivered)
-        self._proposed.append(_Proposal(entry, [], []))
         return entry
 
     def applied(self, index: int) -> None:

@@ -134,6 +134,9 @@ class PagedReady:
         self.refill()
         return taken
 
+    def first_fresh(self) -> int | None:
+        return self._hot.first_fresh()
+
     def clear(self) -> None:
         self._hot.clear()
         self.cold = self.cold_bytes = 0

@@ -29,6 +29,7 @@ class Store(Protocol):
     def settle(self, messages: list[Message]) -> None: ...
     def give_back(self, messages: list[Message]) -> None: ...
     def purge(self) -> int: ...
+    def mark_clean_stop(self) -> None: ...
     def close(self) -> "list[Receipt]": ...
 
 
@@ -114,6 +115,11 @@ class Queue:
         assert not self._next_sequence
         self._store = store
         self._ready = store.ready
+
+    def stop(self) -> None:
+        """The node stops in good order."""
+        if self._store is not None and self.damaged is None:
+            self._store.mark_clean_stop()
 
     # What is in it
 

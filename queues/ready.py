@@ -29,6 +29,9 @@ class Ready(Protocol):
     def pop_oldest(self) -> Message: ...
     def take(self, count: int, size_bytes: int) -> list[Message]: ...
     def clear(self) -> None: ...
+    def first_fresh(self) -> int | None:
+        """The sequence from which on nothing was ever taken; None if that cannot be said."""
+        ...
 
 
 class FifoReady:
@@ -102,6 +105,9 @@ class FifoReady:
                 break
         return taken
 
+    def first_fresh(self) -> int | None:
+        return self._fresh[0].sequence if self._fresh else None
+
     def clear(self) -> None:
         self._fresh.clear()
         self._returned.clear()
@@ -167,6 +173,9 @@ class PriorityReady:
             if self.size_bytes <= until:
                 break
         return taken
+
+    def first_fresh(self) -> int | None:
+        return None  # each level has its own
 
     def clear(self) -> None:
         for level in self._levels:

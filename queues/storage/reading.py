@@ -43,6 +43,8 @@ class PendingFrames:
         if not frames or position < frames[0].start:
             return None
         frame = frames[bisect_right(frames, position, key=lambda frame: frame.start) - 1]
+        if position >= frame.start + frame.size_bytes:
+            return None  # in a segment, whose number may be above those of the frames
         place = bisect_left(frame.offsets, position & 0xFFFFFFFF)
         assert frame.offsets[place] == position & 0xFFFFFFFF
         return frame.records[place][4]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Final
 
-from queues.storage.errors import CorruptRecordError, OutOfSpaceError
+from queues.storage.errors import CorruptRecordError, OutOfSpaceError, StorageError
 from queues.storage.files import StoredFile
 from queues.storage.frames import (
     ENTRY,
@@ -204,21 +204,20 @@ class Reclaimer:
             store.state.next_number += 1
             next_gid = store.state.next_gid
         writer = SegmentWriter(store.disk, number, store.state.store_id, next_gid)
-        sealed = False
         try:
             for some in _slices(copies):
                 for (head, _), payload in zip(some, self._payloads(some), strict=True):
                     writer.add((head.kind, head.gid, head.index, head.term, payload))
                 yield True
             segment = writer.seal()
-            sealed = True
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            raise OutOfSpaceError("no room for a segment") from error
-        finally:
-            if not sealed:
-                writer.abandon()
+        except GeneratorExit:
+            writer.close()
+            raise
+        except (OSError, StorageError) as error:
+            writer.abandon()
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise OutOfSpaceError("no room for a segment") from error
+            raise
         with store.lock:
             store.state.files.add(segment)
         yield True

@@ -82,6 +82,10 @@ class SegmentWriter:
             handle=self._file,
         )
 
-    def abandon(self) -> None:
+    def close(self) -> None:
+        """Leave it unfinished; recovery removes it."""
         self._file.close()
+
+    def abandon(self) -> None:
+        self.close()
         self._disk.unlink(self._name + UNFINISHED_SUFFIX)
