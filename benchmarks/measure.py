@@ -233,7 +233,7 @@ def _declare(connection: Connection, scenario: LoadScenario) -> None:
     queues = queue_names(scenario)
     for queue in queues:
         declare = commands.Queue.Declare(
-            queue=queue, durable=scenario.durable, arguments={"x-queue-type": "classic"}
+            queue=queue, durable=scenario.durable, arguments={"x-queue-type": scenario.queue_type}
         )
         connection.call(declare, commands.Queue.DeclareOk)
     if scenario.routing == "direct":

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 Result = LoadResult | IdleResult
 
 PIPED_WIDTH = 140
-# To go when durable queues are stored: until then their rows compare memory with a disk.
-DURABLE_CAVEAT = (
-    "-durable: Leveret still keeps durable queues in memory, RabbitMQ writes them to disk; "
-    "these rows are no comparison."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +83,6 @@ def print_tables(results: Sequence[Result]) -> None:
     for title, columns, rows in (("idle", IDLE_COLUMNS, idle), ("load", LOAD_COLUMNS, loads)):
         if rows:
             console.print(_table(title, columns, rows))
-    for caveat in _caveats(results):
-        console.print(caveat)
-
-
-def _caveats(results: Sequence[Result]) -> list[str]:
-    durable = any(one.scenario.endswith("-durable") for one in results)
-    return [DURABLE_CAVEAT] if durable else []
 
 
 def _table(title: str, columns: Sequence[Column], results: Sequence[Result]) -> Table:
@@ -157,7 +145,6 @@ def write_json(path: Path, results: Sequence[Result], *, seconds: float, repeat:
         },
         "seconds": seconds,
         "repeat": repeat,
-        "caveats": _caveats(results),
         "results": [asdict(one) for one in results],
         "ratios_leveret_over_rabbitmq": ratios,
     }

@@ -1,6 +1,6 @@
 """The table of scenarios: what each one declares, publishes and consumes.
 
-Queues are always declared `x-queue-type: classic`; a durable scenario declares them durable and
+Queues are declared with an explicit `x-queue-type`; a durable scenario declares them durable and
 publishes with delivery mode 2, a transient one uses neither.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Routing = Literal["direct", "fanout", "topic"]
+QueueType = Literal["classic", "quorum"]
 
 # Published minus consumed never exceeds this, so that no broker is measured while it pages out.
 BACKLOG_MAX = 20_000
@@ -28,6 +29,7 @@ class LoadScenario:
     about: str
     body_bytes: int
     durable: bool = False
+    queue_type: QueueType = "classic"
     confirm_window: int = 0
     """Unconfirmed messages per publisher; 0 publishes without confirms."""
     prefetch: int = 0
@@ -55,12 +57,12 @@ class LoadScenario:
     @property
     def batch(self) -> int:
         """Messages per write: one at a time at a fixed rate, else what a busy client coalesces."""
-        return 1 if self.rate else 64
+        return 1 if self.rate or self.confirm_window == 1 else 64
 
     @property
     def sample_every(self) -> int:
         """Latency is read from every delivery at a fixed rate, else from some (it costs CPU)."""
-        return 1 if self.rate else 64
+        return 1 if self.rate or self.confirm_window == 1 else 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +166,48 @@ SCENARIOS: tuple[Scenario, ...] = (
         ack_every=125,
     ),
     LoadScenario(
+        name="1K-confirm-ack-quorum",
+        about="1K-confirm-ack on a quorum queue",
+        body_bytes=1024,
+        durable=True,
+        queue_type="quorum",
+        confirm_window=1000,
+        prefetch=500,
+        ack_every=125,
+    ),
+    LoadScenario(
+        name="16B-confirm-ack-quorum",
+        about="small messages on a quorum queue",
+        body_bytes=16,
+        durable=True,
+        queue_type="quorum",
+        confirm_window=1000,
+        prefetch=500,
+        ack_every=125,
+    ),
+    LoadScenario(
+        name="1K-one-by-one-quorum",
+        about="each message confirmed before the next is published, on a quorum queue",
+        body_bytes=1024,
+        durable=True,
+        queue_type="quorum",
+        confirm_window=1,
+        prefetch=500,
+    ),
+    LoadScenario(
+        name="1K-200-queues-quorum",
+        about="200 publishers, 200 quorum queues, 200 consumers; confirms, acks of 16 at a time",
+        body_bytes=1024,
+        durable=True,
+        queue_type="quorum",
+        confirm_window=64,
+        prefetch=64,
+        ack_every=16,
+        queues=200,
+        publishers=200,
+        consumers=200,
+    ),
+    LoadScenario(
         name="16B-fanout-5",
         about="one publisher, a fanout exchange, five queues",
         body_bytes=16,
@@ -222,6 +266,16 @@ SCENARIOS: tuple[Scenario, ...] = (
         about="the same on a durable queue with persistent messages",
         body_bytes=1024,
         durable=True,
+        confirm_window=1000,
+        prefetch=500,
+        rate=2000,
+    ),
+    LoadScenario(
+        name="1K-latency-2000-quorum",
+        about="the same on a quorum queue",
+        body_bytes=1024,
+        durable=True,
+        queue_type="quorum",
         confirm_window=1000,
         prefetch=500,
         rate=2000,

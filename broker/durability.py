@@ -9,7 +9,7 @@ import trio
 
 from broker import logs
 from broker.definitions import durable_definitions, replay
-from broker.journal import Journal
+from broker.journal import STARTED, STOPPED, Journal
 from broker.log_host import HostedLog, LogHost
 from broker.node import Node
 from broker.startup import StartupError
@@ -40,6 +40,14 @@ def _reclaim_slice(reclaimer: Reclaimer) -> bool:
     return False
 
 
+def _has_lost_logs(store: LogStore) -> bool:
+    """Whether damage hit logs that cannot be told from ones that never were."""
+    known = {view.gid for view in store.groups() if view.uuid}
+    hurt = [finding.gids for finding in store.recovery.findings]
+    nameless = any(not view.uuid for view in store.groups())
+    return nameless or any(gids is None or not gids <= known for gids in hurt)
+
+
 class Durability:
     """The storage of a node, from opening to closing."""
 
@@ -47,6 +55,9 @@ class Durability:
         self._node = node
         self._budget = HotBudget()
         self._recovered: list[tuple[DurableStore, int]] = []  # with about how many bytes
+        self._journal: Journal
+        self._stopped_cleanly = False  # the last run came to its end, and this one has not begun
+        self._lost_logs = False  # damage took logs of which not even the name is known
         self.host = LogHost(node.timers, node.flush, self._full)
         node.host = self.host
 
@@ -71,7 +82,8 @@ class Durability:
         except (StorageError, OSError) as error:
             raise StartupError(f"cannot use data directory {config.data_dir}: {error}") from error
         self.host.use(store)
-        journal = self._recover_definitions()
+        self._lost_logs = _has_lost_logs(store)
+        journal = self._journal = self._recover_definitions()
         for vhost in self._node.vhosts.values():
             for queue in vhost.queues.values():
                 self._recover_queue(vhost, queue)
@@ -82,6 +94,8 @@ class Durability:
     def _recover_definitions(self) -> Journal:
         log = self.host.open(DEFINITIONS_UID)
         reason = self.host.damage_of(log)
+        if log.gid is None and (self._lost_logs or any(self.host.store.groups())):
+            reason = "there are logs, and theirs is not among them"
         if reason is not None:
             raise StartupError(f"the definitions are damaged: {reason}")
         journal = Journal(log, self._definitions)
@@ -89,7 +103,9 @@ class Durability:
         checkpoint = self.host.checkpoint_of(log)
         entries = [checkpoint] if checkpoint is not None else []
         for change in journal.recover([*entries, *self.host.replay(log)]):
-            replay(self._vhost(change[1]), change)
+            self._stopped_cleanly = change[0] == STOPPED
+            if change[0] not in (STARTED, STOPPED):
+                replay(self._vhost(change[1]), change)
         return journal
 
     def _vhost(self, name: str) -> VHost:
@@ -124,19 +140,29 @@ class Durability:
         log = self.host.open(queue.uid)
         reason = self.host.damage_of(log)
         store = self._attach(queue, log)
+        if log.gid is None and self._lost_logs:
+            reason = "logs are lost, and its own may be one of them"
         if reason is not None:
             _log.error("queue_damaged", vhost=vhost.name, queue=queue.name, reason=reason)
             queue.damage(reason)
             return
         if log.gid is None:
             return
-        live = store.recover(self.host.checkpoint_of(log), self.host.replay(log))
+        live = store.recover(
+            self.host.checkpoint_of(log),
+            self.host.replay(log),
+            stopped_cleanly=self._stopped_cleanly,
+        )
         self._recovered.append((store, self.host.retain(log, live)))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the logs; ends only with the node, or with the disk."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.host.run)
+            if self._stopped_cleanly:
+                # From now on messages may be delivered that the queues' logs say never were.
+                self._journal.record(STARTED)
+                await self.host.drain()
             for store, size_bytes in self._recovered:
                 store.start(size_bytes)
             self._recovered.clear()
@@ -157,8 +183,11 @@ class Durability:
     async def close(self) -> None:
         """Write the last words and let the directory go."""
         if self.host.failure is None:
+            await self.host.drain()
             for vhost in self._node.vhosts.values():
                 for queue in vhost.queues.values():
                     queue.stop()
+            await self.host.drain()
+            self._journal.record(STOPPED)
             await self.host.drain()
         await trio.to_thread.run_sync(self.host.store.close)

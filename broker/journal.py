@@ -8,6 +8,8 @@ An entry is a CBOR array: [version, change, change, …]. A change is an array t
     ["-queue",      vhost, name, uid]
     ["binding",     vhost, source, destination kind, destination, key, arguments]
     ["-binding",    vhost, source, destination kind, destination, key, arguments]
+    ["stopped"]     the node came to its end in good order, and all queues said so before
+    ["started"]     it is running again
 
 A checkpoint is an entry that builds the whole state. Only what is durable is written: a binding if
 both its ends are, a queue if no connection owns it.
@@ -22,6 +24,8 @@ import cbor2
 from broker.protocol.errors import precondition_failed
 
 FORMAT_VERSION: Final = 1
+STOPPED: Final = "stopped"
+STARTED: Final = "started"
 # Changes above the last checkpoint that are replayed at a start: a second's worth.
 CHECKPOINT_CHANGES: Final = 50_000
 

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from broker import logs
+from broker.startup import DiskFailedError
 from broker.timers import Timers
 from queues.commands import ranges_of
+from queues.durable import Entries
 from queues.raft.config import Config as Voters
 from queues.raft.core import Raft
 from queues.raft.log import RaftLog
@@ -62,7 +64,7 @@ class HostedLog:
     def changed(self, *, urgent: bool, size_bytes: int = 0) -> None:
         self._host.changed(self, urgent=urgent, size_bytes=size_bytes)
 
-    def read(self, indexes: list[int], then: Callable[[list[bytes]], None]) -> None:
+    def read(self, indexes: list[int], then: Callable[[Entries], None]) -> None:
         self._host.read(self, indexes, then)
 
     def release(self, indexes: list[int]) -> None:
@@ -105,6 +107,7 @@ class LogHost:
         self._random = Random(0)  # noqa: S311 - spreads elections; a group of one has none
         self._dirty: list[HostedLog] = []
         self._urgent = False
+        self._applying = False  # what is being applied may lead to more: that waits for its end
         self._lazy_set = False
         self._gathering = _Submit()
         self._batch: WriteBatch
@@ -127,7 +130,7 @@ class LogHost:
             await self._failed.wait()
             assert self.failure is not None
             _log.error("disk_failed", reason=str(self.failure))
-            raise self.failure
+            raise DiskFailedError(f"the disk failed: {self.failure}") from self.failure
 
     async def drain(self) -> None:
         """Wait until all that was said is durable."""
@@ -264,7 +267,8 @@ class LogHost:
 
     def flush(self) -> None:
         """At the end of a turn: write what is urgent, unless a write is under way."""
-        if self._urgent and not self._submits and self.failure is None:
+        busy = self._submits or self._applying
+        if self._urgent and not busy and self.failure is None:
             self._submit()
 
     def _submit(self) -> None:
@@ -305,6 +309,7 @@ class LogHost:
 
     def _durable(self, number: int) -> None:
         """Everything up to this submit is on disk."""
+        self._applying = True
         while self._submits and self._submits[0].number <= number:
             submit = self._submits.popleft()
             for log, wseq in submit.writes:
@@ -312,6 +317,7 @@ class LogHost:
             for action in submit.actions:
                 action()
             self.pending_bytes -= submit.size_bytes
+        self._applying = False
         if not self.overloaded:
             self._relief.set()
             self._relief = trio.Event()
@@ -328,7 +334,7 @@ class LogHost:
         entries = raft.entries(raft.applied_index + 1, ready.apply_to)
         assert entries is not None
         for entry in entries:
-            if entry.payload:
+            if entry.payload and log.machine is not None:  # a confirm may lead to its deletion
                 log.machine.applied(entry.index)
         raft.applied(ready.apply_to)
         if log.gid is not None:
@@ -362,27 +368,26 @@ class LogHost:
             log.dirty = False
             self._dirty.remove(log)
 
-    def read(self, log: HostedLog, indexes: list[int], then: Callable[[list[bytes]], None]) -> None:
+    def read(self, log: HostedLog, indexes: list[int], then: Callable[[Entries], None]) -> None:
         assert self._nursery is not None, "messages are read once the node runs"
         self._nursery.start_soon(self._read, log, indexes, then)
 
     async def _read(
-        self, log: HostedLog, indexes: list[int], then: Callable[[list[bytes]], None]
+        self, log: HostedLog, indexes: list[int], then: Callable[[Entries], None]
     ) -> None:
-        payloads: dict[int, bytes] = {}
-        while len(payloads) < len(indexes) and log.gid is not None:
-            rest = indexes[len(payloads) :]
-            fetch = partial(self.store.read_indexes, log.gid, rest, bytes_max=COLD_READ_BYTES)
-            try:
-                entries = await trio.to_thread.run_sync(fetch, limiter=self._limiter)
-            except CorruptRecordError as error:
-                _log.error("corrupt", reason=str(error))
-                if log.machine is not None:
-                    log.machine.damaged(str(error))
-                return
-            if not entries:
-                break
-            payloads.update((entry.index, entry.payload) for entry in entries)
-        if log.gid is not None:
-            then([payloads.get(index, b"") for index in indexes])
-            self._flush_node()
+        if log.gid is None:
+            return  # deleted meanwhile
+        fetch = partial(self.store.read_indexes, log.gid, indexes, bytes_max=COLD_READ_BYTES)
+        try:
+            entries = await trio.to_thread.run_sync(fetch, limiter=self._limiter)
+        except CorruptRecordError as error:
+            _log.error("corrupt", reason=str(error))
+            if log.machine is not None:
+                log.machine.damaged(str(error))
+        except KeyError:
+            if log.gid is not None:
+                raise  # else it was deleted while the thread got round to it
+        else:
+            if log.gid is not None:
+                then([(entry.index, entry.payload) for entry in entries])
+        self._flush_node()

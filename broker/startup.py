@@ -15,6 +15,10 @@ class StartupError(Exception):
     """The node cannot start for a reason the operator can mend, told in one sentence."""
 
 
+class DiskFailedError(StartupError):
+    """The node has to stop, because its disk no longer keeps what it is told."""
+
+
 async def open_listeners(host: str, port: int, *, purpose: str) -> list[trio.SocketListener]:
     """Listen on a port; `purpose` names it in the error, as in "AMQP"."""
     try:

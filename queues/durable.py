@@ -3,7 +3,7 @@
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from queues.commands import (
     ENQUEUE,
@@ -24,13 +24,15 @@ from queues.ready import FifoReady, PriorityReady
 ENTRY_MESSAGES_MAX: Final = 1024
 ENTRY_BYTES_MAX: Final = 1024 * 1024
 # One read of cold messages: long enough for a thread hop to be worth it.
-LOAD_BYTES: Final = 1024 * 1024
 LOAD_MESSAGES: Final = 2048
 # Settled sequences wait for company, but not for ever: at this many they are written at once.
 SETTLE_BATCH: Final = 4096
 # Entries above the last checkpoint are kept even when dead: it is made when so much has piled up.
 CHECKPOINT_ENTRIES: Final = 8192
 CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
+
+
+Entries: TypeAlias = list[tuple[int, bytes]]  # index and payload, ascending
 
 
 class Receipt(Protocol):
@@ -44,8 +46,11 @@ class Log(Protocol):
         """There is something to propose, so many bytes of it new: now, or when it suits."""
         ...
 
-    def read(self, indexes: list[int], then: Callable[[list[bytes]], None]) -> None:
-        """Read entries off the loop and hand over their payloads, in order."""
+    def read(self, indexes: list[int], then: "Callable[[Entries], None]") -> None:
+        """Read entries off the loop, as many of the first ones as are worth a read.
+
+        Those that were released meanwhile are left out.
+        """
         ...
 
     def release(self, indexes: list[int]) -> None:
@@ -65,7 +70,7 @@ class Holder(Protocol):
     """The queue, as its storage sees it."""
 
     def enqueued(self, messages: list[Message]) -> None: ...
-    def loaded(self) -> None: ...
+    def loaded(self, messages: list[Message]) -> None: ...
     def damage(self, reason: str) -> None: ...
 
 
@@ -114,6 +119,7 @@ class DurableStore:
         self._dead: list[int] = []  # entries above the checkpoint that nobody needs
         self._dead_bytes = 0
         self.pending = 0  # messages proposed or about to be, not yet enqueued
+        self._in_order = not max_priority  # messages are delivered in the order of their sequences
         if max_priority:
             # The next in order may be anywhere in the log, so that all of it is kept in memory.
             unlimited = HotBudget(sys.maxsize)
@@ -156,12 +162,13 @@ class DurableStore:
 
     def mark_clean_stop(self) -> None:
         """Note which messages were never delivered: after the restart they are not redelivered."""
+        if not self._live.live:
+            return
         fresh = self.ready.first_fresh()
-        if fresh is None and self.ready.available == 0:
-            fresh = self._cold_from
-        if fresh is not None and self._live.live:
-            self._clean_mark = max(fresh, self._maybe_delivered)
-            self._log.changed(urgent=True)
+        if fresh is None:
+            fresh = self._cold_from if self._in_order else self._next_sequence
+        self._clean_mark = max(fresh, self._maybe_delivered)
+        self._log.changed(urgent=True)
 
     def close(self) -> list[Receipt]:
         """The queue is deleted: the receipts that wait for nothing now."""
@@ -222,10 +229,10 @@ class DurableStore:
                 self._cold_from = self._live.next_sequence
             elif not was_cold:
                 self._cold_from = first
-        for receipt in proposal.receipts:
-            receipt.stored([])
         if self._dead_bytes > CHECKPOINT_BYTES or len(self._dead) > CHECKPOINT_ENTRIES:
             self._checkpoint()
+        for receipt in proposal.receipts:
+            receipt.stored([])
 
     def damaged(self, reason: str) -> None:
         """Messages could not be read back: the queue must not go on without them."""
@@ -268,7 +275,11 @@ class DurableStore:
     # Recovery
 
     def recover(
-        self, checkpoint: tuple[int, bytes] | None, entries: Iterable[tuple[int, bytes]]
+        self,
+        checkpoint: tuple[int, bytes] | None,
+        entries: Iterable[tuple[int, bytes]],
+        *,
+        stopped_cleanly: bool,
     ) -> list[int]:
         """Rebuild from what the log holds; the indexes of entries under the checkpoint in use."""
         if checkpoint is not None:
@@ -278,7 +289,9 @@ class DurableStore:
             if index > self._checkpointed:
                 self._apply(index, entry)
         self._next_sequence = self._live.next_sequence
-        self._maybe_delivered = min(self._live.delivered, self._next_sequence)
+        self._maybe_delivered = self._next_sequence
+        if stopped_cleanly:
+            self._maybe_delivered = min(self._live.delivered, self._next_sequence)
         return [entry.index for entry in self._live.entries_from(0)]
 
     def start(self, size_bytes: int) -> None:
@@ -301,19 +314,25 @@ class DurableStore:
         if not batch:
             return
         self._loading = True
-        self._log.read([entry.index for entry in batch], lambda data: self._loaded(batch, data))
+        self._log.read([entry.index for entry in batch], lambda found: self._loaded(batch, found))
 
-    def _loaded(self, batch: list[LiveEntry], payloads: list[bytes]) -> None:
+    def _loaded(self, batch: list[LiveEntry], found: Entries) -> None:
         self._loading = False
+        payloads = dict(found)
+        last = found[-1][0] if found else batch[-1].index
         messages: list[Message] = []
-        for entry, payload in zip(batch, payloads, strict=True):
+        for entry in batch:
+            if entry.index > last:
+                break
             if entry.first < self._cold_from:
                 continue  # purged meanwhile
-            messages += self._revive(entry, payload)
-        last = batch[-1]
-        self._cold_from = max(self._cold_from, last.first + last.count)
+            if entry.index not in payloads:
+                self.damaged(f"entry {entry.index} of its log is missing")
+                return
+            messages += self._revive(entry, payloads[entry.index])
+            self._cold_from = entry.first + entry.count
         self.ready.loaded(messages)
-        self._holder.loaded()
+        self._holder.loaded(messages)
         self.ready.refill()
 
     def _revive(self, entry: LiveEntry, payload: bytes) -> list[Message]:

@@ -104,6 +104,8 @@ class LiveSet:
                             self._counts[sequence] = self._counts.get(sequence, 0) + 1
             elif kind == DELIVERED:
                 self.delivered = decode_delivered(entry, start)
+        if released:
+            self._drop_dead_slots()
         return released
 
     def _enqueue(self, index: int, count: int) -> None:
@@ -145,7 +147,6 @@ class LiveSet:
             return
         self._settled.pop(index, None)
         released.append(index)
-        self._drop_dead_slots()
 
     def _drop_dead_slots(self) -> None:
         while self._head < len(self._index) and not self._remaining[self._head]:

@@ -102,8 +102,9 @@ class PagedReady:
         self._charge()
 
     def refill(self) -> None:
-        """Ask for cold messages when few are left in memory."""
-        if self.cold and self._hot.available < self._low:
+        """Ask for cold messages when few are left in memory and there is room for more."""
+        left = self._hot.available
+        if self.cold and (not left or (left < self._low and self._has_room(0))):
             self._request()
 
     def put_back(self, messages: list[Message]) -> None:

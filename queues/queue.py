@@ -187,8 +187,11 @@ class Queue:
         if self.options.overflow == "drop-head":
             self._drop_over_limit()
 
-    def loaded(self) -> None:
-        """Messages came back from disk."""
+    def loaded(self, messages: list[Message]) -> None:
+        """These came back from disk."""
+        if any(m.expires_at is not None for m in messages):
+            self._has_expiry = True
+            self._mixed_expiry |= self.options.message_ttl_ms is None
         if not self.deleted:
             self._dispatch()
         if self.options.overflow == "drop-head":
@@ -448,7 +451,7 @@ class Queue:
                 receipt.stored([])
         for consumer in self._dispatcher.consumers:
             consumer.sink.consumer_cancelled(consumer)
-        self.loaded()
+        self.loaded([])
         return count
 
 

@@ -11,7 +11,10 @@ After any of these calls the host takes `ready()`, and
 - sends the messages; they may be lost, doubled, or come in any order;
 - applies committed entries up to `apply_to` (payloads by `entries(first, last)`, or from its own
   store where that gives None) and then calls `applied(apply_to)`;
-- calls `tick` at `next_deadline`; an idle group has none.
+- calls `tick` at `next_deadline`; an idle group has none;
+- bounds what it proposes: payloads stay in memory (`log.held_bytes`) until they are applied;
+- hears of dead, living and restarted nodes itself, and says so: `suspect_leader` within an election
+  time of the last sign of life, `peer_down`, `peer_up` (also for a node with a new boot id).
 
 A failed assertion means that this replica can no longer vouch for its log: the host must stop it.
 """

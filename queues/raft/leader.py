@@ -144,9 +144,10 @@ class Leader(Follower):
     def _on_ack(self, peer: Progress, index: int) -> None:
         assert index <= self.log.last, "a follower acknowledged what was never sent"
         news = peer.acked(index)
-        if peer.feed is Feed.PROBE or (
-            peer.feed is Feed.SNAPSHOT and peer.match >= self.log.offset
-        ):
+        if peer.feed is Feed.PROBE:
+            if index >= peer.next - 1:  # the probe's answer, not that of an earlier append
+                peer.replicate()
+        elif peer.feed is Feed.SNAPSHOT and peer.match >= self.log.offset:
             peer.replicate()
         if news:
             self._advance_commit()

@@ -71,4 +71,4 @@ class Ready:
     read_states: Sequence[ReadState]
     reads: Sequence[ReadOp]
     snapshots: Sequence[NodeId]  # peers that need one; the host answers with `snapshot(peer, …)`
-    next_deadline: float | None  # call `tick` then; None while the group is idle
+    next_deadline: float | None  # call `tick` then, at once if past; None while the group is idle

@@ -13,6 +13,7 @@ from queues.storage.batch import WriteBatch
 from queues.storage.disk import Disk
 from queues.storage.entry_index import Located
 from queues.storage.errors import CorruptRecordError, StoreFailedError
+from queues.storage.files import StoredFile
 from queues.storage.frames import (
     DEL,
     ENTRY,
@@ -150,6 +151,20 @@ class LogStore:
                 new = position_of(frame.number, offset)
                 self.state.moved(kind, gid, index, next(old)[1], new, len(payload))
 
+    def add_segment(self, segment: StoredFile) -> None:
+        """A segment is on disk. Groups deleted while it was written need their DEL to outlast it."""
+        with self.lock:
+            state = self.state
+            state.files.add(segment)
+            gone = [gid for gid in segment.gids if gid not in state.groups]
+            for gid in gone:
+                if gid in state.graves:
+                    state.graves[gid].segments.add(segment.number)
+            gone = [gid for gid in gone if gid not in state.graves]
+            for frame in self._place([(DEL, gid, 0, 0, b"") for gid in gone]):
+                for record, offset in frame.placed():
+                    state.buried(record[1], position_of(frame.number, offset))
+
     def _place(self, records: list[Record]) -> list[Frame]:
         """Give records their places and hand them to the writer, as one submit."""
         if self._writer.failure is not None:
@@ -194,6 +209,14 @@ class LogStore:
                 self.durable = numbers[-1]
         if numbers:
             self._events.durable(numbers[-1])
+
+    def fail(self, error: BaseException) -> None:
+        """The disk cannot be trusted any more: as after a failed write."""
+        self._writer.fail(error)
+
+    @property
+    def failed(self) -> bool:
+        return self._writer.failure is not None
 
     def _vouch(self) -> None:
         """Say that the last frame was synced: damage to it is then no torn write."""

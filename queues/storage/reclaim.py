@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Final
 
-from queues.storage.errors import CorruptRecordError, OutOfSpaceError, StorageError
+from queues.storage.errors import CorruptRecordError, OutOfSpaceError
 from queues.storage.files import StoredFile
 from queues.storage.frames import (
     ENTRY,
@@ -51,6 +51,8 @@ class Reclaimer:
 
     def step(self) -> bool:
         """Do one slice. False if there is nothing to do before something else happens."""
+        if self._store.failed:
+            return False
         if self._job is None:
             self._job = self._next_job()
             if self._job is None:
@@ -62,6 +64,9 @@ class Reclaimer:
             return True
         except OutOfSpaceError:
             self._job = None
+            return False
+        except OSError as error:
+            self._store.fail(error)
             return False
 
     def _next_job(self) -> Iterator[bool] | None:
@@ -135,7 +140,7 @@ class Reclaimer:
     def _give_back(self, file: StoredFile) -> None:
         store = self._store
         fits = file.kind == LOG_FILE and file.size_bytes == store.options.wal_file_bytes
-        if fits and len(store.spares) <= store.options.spare_files and not store.full:
+        if fits and len(store.spares) < store.options.spare_files and not store.full:
             name = store.spares.new_name()
             store.disk.rename(file.name, name)
             store.disk.sync_directory()
@@ -213,13 +218,16 @@ class Reclaimer:
         except GeneratorExit:
             writer.close()
             raise
-        except (OSError, StorageError) as error:
+        except CorruptRecordError:
             writer.abandon()
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                raise OutOfSpaceError("no room for a segment") from error
             raise
-        with store.lock:
-            store.state.files.add(segment)
+        except OSError as error:
+            if error.errno != errno.ENOSPC or writer.named:
+                writer.close()
+                raise
+            writer.abandon()
+            raise OutOfSpaceError("no room for a segment") from error
+        store.add_segment(segment)
         yield True
         yield from self._repoint(copies, writer.positions)
 

@@ -43,6 +43,7 @@ class SegmentWriter:
         self._file = disk.create(self._name + UNFINISHED_SUFFIX, 0)
         header = FileHeader(SEGMENT_FILE, next_gid, number, store_id)
         self._file.pwritev([encode_file_header(header)], 0)
+        self.named = False
         self.positions: list[int] = []  # of the records written so far, in their order
 
     def add(self, record: Record) -> bool:
@@ -73,6 +74,7 @@ class SegmentWriter:
         self.positions.pop()
         self._file.datasync()
         self._disk.rename(self._name + UNFINISHED_SUFFIX, self._name)
+        self.named = True
         self._disk.sync_directory()
         return StoredFile(
             SEGMENT_FILE,

@@ -92,14 +92,24 @@ class Writer:
             self._stalled()
             return False
         except BaseException as error:  # noqa: BLE001 - whatever it was, durability is gone
-            self.failure = error
-            self._failed(error)
+            self.fail(error)
             return False
         with self._wake:
+            if self.failure is not None:
+                return False
             for _ in frames:
                 self._frames.popleft()
         self._synced(frames)
         return True
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing is durable from now on; said once."""
+        with self._wake:
+            if self.failure is not None:
+                return
+            self.failure = error
+            self._wake.notify()
+        self._failed(error)
 
     def _next_frames(self) -> list[Frame]:
         """The first frames, all of one file."""

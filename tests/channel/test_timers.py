@@ -1,4 +1,4 @@
-"""The node's timers, on a clock that jumps."""
+"""The node's timers, on a clock that jumps: pytest-trio takes it from a test's own arguments."""
 
 import pytest
 import trio
@@ -7,7 +7,7 @@ from broker.timers import Timers
 
 
 @pytest.fixture
-async def timers(autojump_clock, nursery):
+async def timers(nursery):
     timers = Timers()
     timers.bursts = 0
 
@@ -28,7 +28,7 @@ def ring(timers, rung, name, after_ms):
     timers.call_at(due, lambda: rung.append((name, timers.now_ms() - due)))
 
 
-async def test_callbacks_come_at_their_time_whatever_order_they_were_asked_for(timers, rung):
+async def test_callbacks_come_at_their_time_whatever_order_they_were_asked_for(autojump_clock, timers, rung):
     for name, after_ms in (("c", 300), ("a", 100), ("d", 86_400_000), ("b", 200)):
         ring(timers, rung, name, after_ms)
     await trio.sleep(0.05)
@@ -38,7 +38,7 @@ async def test_callbacks_come_at_their_time_whatever_order_they_were_asked_for(t
     assert all(0 <= late <= 2 for _, late in rung)
 
 
-async def test_an_earlier_deadline_cuts_a_longer_wait_short(timers, rung):
+async def test_an_earlier_deadline_cuts_a_longer_wait_short(autojump_clock, timers, rung):
     ring(timers, rung, "late", 60_000)
     await trio.sleep(1)
     ring(timers, rung, "early", 1_000)
@@ -47,7 +47,7 @@ async def test_an_earlier_deadline_cuts_a_longer_wait_short(timers, rung):
 
 
 async def test_callbacks_of_the_same_millisecond_come_in_the_order_they_were_asked_for(
-    timers, rung
+    autojump_clock, timers, rung
 ):
     for name in range(5):
         ring(timers, rung, name, 10)
@@ -55,7 +55,7 @@ async def test_callbacks_of_the_same_millisecond_come_in_the_order_they_were_ask
     assert [name for name, _ in rung] == [0, 1, 2, 3, 4]
 
 
-async def test_one_burst_of_callbacks_is_followed_by_one_call(timers, rung):
+async def test_one_burst_of_callbacks_is_followed_by_one_call(autojump_clock, timers, rung):
     for name in range(3):
         ring(timers, rung, name, 10)
     ring(timers, rung, "later", 500)
@@ -65,14 +65,14 @@ async def test_one_burst_of_callbacks_is_followed_by_one_call(timers, rung):
     assert timers.bursts == 2
 
 
-async def test_a_deadline_in_the_past_rings_at_once(timers, rung):
+async def test_a_deadline_in_the_past_rings_at_once(autojump_clock, timers, rung):
     await trio.sleep(1)
     ring(timers, rung, "past", -500)
     await trio.sleep(0.01)
     assert [name for name, _ in rung] == ["past"]
 
 
-async def test_a_callback_may_ask_for_another(timers, rung):
+async def test_a_callback_may_ask_for_another(autojump_clock, timers, rung):
     def again():
         rung.append(timers.now_ms())
         if len(rung) < 4:
@@ -84,7 +84,7 @@ async def test_a_callback_may_ask_for_another(timers, rung):
     assert [round((when - start) / 100) for when in rung] == [0, 1, 2, 3]
 
 
-async def test_time_is_wall_clock_time_that_follows_trios_clock(timers):
+async def test_time_is_wall_clock_time_that_follows_trios_clock(autojump_clock, timers):
     start = timers.now_ms()
     await trio.sleep(3600)
     assert 3_600_000 <= timers.now_ms() - start <= 3_600_001

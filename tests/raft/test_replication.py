@@ -170,6 +170,21 @@ def test_an_answer_to_an_earlier_probe_moves_nothing():
     assert script.core.progress[YOU].next == 3
 
 
+def test_a_late_acknowledgement_does_not_end_a_probe():
+    """Found by seed 2362: each one sent the whole window again, whose answers did the same."""
+    script = caught_up()
+    script.core.propose(b"x")
+    script.core.propose(b"y")
+    script.out()
+    script.ack(2)
+    refuse(script, 3, (2, 1))
+    assert script.core.progress[YOU].feed is Feed.PROBE
+    assert spans(to(YOU, script.ack(1))) == []
+    assert script.core.progress[YOU].feed is Feed.PROBE
+    script.ack(2)
+    assert script.core.progress[YOU].feed is Feed.REPLICATE
+
+
 def test_match_never_falls_within_a_term():
     script = caught_up()
     script.core.propose(b"x")
@@ -204,6 +219,7 @@ def test_payloads_leave_memory_once_applied_and_come_back_from_disk_for_a_slow_f
 
 def test_entries_read_for_a_follower_in_an_earlier_term_are_not_sent():
     script = leading(terms=(1, 1), term=5)
+    refuse(script, 2, (0, 0))
     script.ack(0)
     assert script.ready.reads[0].first == 1
     script.core.fetched(YOU, [Entry(1, 1, b""), Entry(2, 3, b"not ours")])

@@ -11,13 +11,17 @@ from uuid import UUID
 from queues.storage.batch import WriteBatch
 from queues.storage.errors import StoreFailedError
 from queues.storage.frames import DEL, ENTRY, HARD, REG, SNAP, TRUNC, Record, decode_vote
-from queues.storage.log_store import LogStore, StoredEntry
+from queues.storage.log_store import GroupView, LogStore, StoredEntry
 from queues.storage.options import StoreEvents, StoreOptions
 from queues.storage.reclaim import Reclaimer
 from tests.support.simdisk import SimDisk
 
 OPTIONS = StoreOptions(wal_file_bytes=12 * 1024, free_bytes_min=0)
 STORE_ID = b"\x5a" * 16
+
+
+class PowerFailedError(Exception):
+    """Nothing of what the store does after this happens."""
 
 
 @dataclass
@@ -213,46 +217,72 @@ class Walk:
         self._reopen()
 
     def stop(self) -> None:
+        self.disk.fault = None
         self.store.close()
+        if self.failures:
+            self._reopen()
+            return
         self.durable = self.store.submitted
         self._reopen()
+
+    def until_power_fails(self) -> None:
+        """Go on until one of the next operations of the disk does not return."""
+        left = self.random.randint(1, 40)
+
+        def fault(operation: str, name: str) -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                raise PowerFailedError(operation, name)
+
+        self.disk.fault = fault
+        try:
+            for _ in range(30):
+                self.step()
+        except (PowerFailedError, StoreFailedError):
+            pass
 
     def _reopen(self) -> None:
         floor, records = self.submits[self._known_durable()], self.records
         self.open()
         assert not self.store.recovery.findings, self.store.recovery.findings
-        for count in range(floor, len(records) + 1):
-            self.records = records
-            groups = self._after(count)
-            if all(self._differs(gid, groups) is None for gid in {*groups, *self._gids()}):
+        self.records = records
+        groups = self._after(floor)
+        found = {view.gid: self._found(view) for view in self.store.groups()}
+        told = self._differences(found, groups)
+        for record in records[floor:]:
+            if not self._differences(found, groups):
                 break
-        else:
-            groups = self._after(floor)
-            told = [self._differs(gid, groups) for gid in {*groups, *self._gids()}]
-            raise AssertionError([difference for difference in told if difference])
+            apply(groups, record)
+        assert not self._differences(found, groups), told
         self._go_on_from(groups)
 
-    def _gids(self) -> set[int]:
-        return {view.gid for view in self.store.groups()}
+    def _found(self, view: GroupView) -> ModelGroup:
+        """A group as the store gives it back."""
+        entries = self.store.read(view.gid, 0, 1 << 60, bytes_max=1 << 60)
+        snapshot = view.snapshot and (*view.snapshot[:2], self.store.read_snapshot(view.gid))
+        log = {entry.index: entry[1:] for entry in entries}
+        return ModelGroup(view.uuid, (view.term, view.vote), snapshot, log)
 
-    def _differs(self, gid: int, groups: dict[int, ModelGroup]) -> str | None:
-        """How the store's group differs from the model's, but for released entries."""
-        if gid not in groups or gid not in self._gids():
-            return f"group {gid} is only on one side"
-        view, model = self.store.group(gid), groups[gid]
+    def _differences(
+        self, found: dict[int, ModelGroup], groups: dict[int, ModelGroup]
+    ) -> list[str]:
+        told = [f"group {gid} is only on one side" for gid in found.keys() ^ groups.keys()]
+        for gid in found.keys() & groups.keys():
+            told += self._differs(gid, found[gid], groups[gid])
+        return told
+
+    def _differs(self, gid: int, found: ModelGroup, model: ModelGroup) -> list[str]:
+        """How a group in the store differs from the model's, but for released entries."""
         now = self.groups.get(gid)
         released = model.released | (now.released if now is not None else set(model.log))
-        if (view.uuid, view.term, view.vote) != (model.uuid, *model.hard):
-            return f"group {gid} has {view} and not {model.hard}"
-        snapshot = view.snapshot and (*view.snapshot[:2], self.store.read_snapshot(gid))
-        if snapshot != model.snapshot:
-            return f"group {gid} has snapshot {snapshot} and not {model.snapshot}"
-        entries = {e.index: e[1:] for e in self.store.read(gid, 0, 1 << 60, bytes_max=1 << 60)}
-        for index, entry in entries.items():
-            if model.log.get(index) != entry:
-                return f"group {gid} invents {index}"
-        lost = [i for i in model.log if i not in entries and i not in released]
-        return f"group {gid} lost {lost}" if lost else None
+        if (found.uuid, found.hard) != (model.uuid, model.hard):
+            return [f"group {gid} has {found.hard} and not {model.hard}"]
+        if found.snapshot != model.snapshot:
+            return [f"group {gid} has snapshot {found.snapshot} and not {model.snapshot}"]
+        told = [f"group {gid} invents {i}" for i, e in found.log.items() if model.log.get(i) != e]
+        lost = [i for i in model.log if i not in found.log and i not in released]
+        return [*told, f"group {gid} lost {lost}"] if lost else told
 
     def _go_on_from(self, groups: dict[int, ModelGroup]) -> None:
         """What came back is what the host finds and works with."""
@@ -297,6 +327,8 @@ def run(seed: int, steps: int = 120, rounds: int = 4) -> Walk:
     for _ in range(rounds):
         for _ in range(walk.random.randint(1, steps)):
             walk.step()
+        if walk.random.random() < 0.7:
+            walk.until_power_fails()
         walk.random.choice([walk.crash, walk.crash, walk.kill, walk.stop])()
         walk.check_reads()
     return walk

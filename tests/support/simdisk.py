@@ -27,12 +27,14 @@ class Inode:
         self.writes.clear()
 
     def crash(self, random: Random) -> None:
-        """Keep any prefix of the unsynced writes, or any sectors of the first that is not whole."""
+        """Keep any prefix of the unsynced writes and tear the next; or any of them, in any state."""
+        in_order = random.random() < 0.5
         kept = random.randint(0, len(self.writes))
-        for offset, data in self.writes[:kept]:
-            _put(self.durable, offset, data)
-        if kept < len(self.writes):
-            self._tear(random, *self.writes[kept])
+        for number, (offset, data) in enumerate(self.writes):
+            if number < kept if in_order else random.random() < 0.5:
+                _put(self.durable, offset, data)
+            elif number == kept or not in_order:
+                self._tear(random, offset, data)
         self.current[:] = self.durable
         self.writes.clear()
 

@@ -1,0 +1,1 @@
+"""What survives: restarts, kills, damage, failing disks; and the models behind it."""
