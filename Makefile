@@ -8,7 +8,7 @@ PACKAGES  := broker exchanges queues flow_control clients spark
 SOURCES   := $(PACKAGES) tests benchmarks examples
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types imports unit bench format constraints clean
+.PHONY: help run test lint types imports unit bench sim soak nightly format constraints clean
 
 help:  ## show what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,18 @@ imports: $(VENV)/.dev  ## import-linter: who may know whom
 
 unit: $(VENV)/.dev $(NODE_DIR)/node_modules/.installed  ## the tests, fast ones first
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+SEED  ?= 1
+SEEDS ?= 1-5000
+
+sim: $(VENV)/.dev  ## replay one simulated run of a Raft group, with its trace (SEED=n)
+	$(BIN)/python -m tests.raft.sim --seed $(SEED)
+
+soak: $(VENV)/.dev  ## thousands of simulated runs (SEEDS=a-b)
+	$(BIN)/python -m tests.raft.sim --seeds $(SEEDS)
+
+nightly: soak  ## soak, and fifty times kill -9 under load
+	$(BIN)/python -m tests.durability.kills --kills 50 --seed $(SEED)
 
 bench: $(VENV)/.dev  ## load on this broker and, where installed, on RabbitMQ beside it
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
