@@ -59,9 +59,9 @@ def encode_enqueue(messages: list[Message], time_ms: int) -> bytes:
     return b"".join(pieces)
 
 
-def encode_ranges(kind: int, sequences: Iterable[int]) -> bytes:
-    """SETTLE or RETURN of these sequences, in any order."""
-    body = b"".join([_RANGE.pack(first, count) for first, count in ranges_of(sequences)])
+def encode_ranges(kind: int, sequences: Iterable[int], ranges: Iterable[Range] = ()) -> bytes:
+    """SETTLE or RETURN of these sequences and ranges, in any order."""
+    body = b"".join([_RANGE.pack(*each) for each in (*ranges_of(sequences), *ranges)])
     return _COMMAND.pack(kind, len(body)) + body
 
 

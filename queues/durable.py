@@ -9,6 +9,7 @@ from queues.commands import (
     ENQUEUE,
     RETURN,
     SETTLE,
+    Range,
     decode_messages,
     encode_delivered,
     encode_enqueue,
@@ -103,6 +104,7 @@ class DurableStore:
         self._live = LiveSet()
         self._arriving: deque[tuple[list[Message], Receipt | None, int]] = deque()
         self._settling: list[int] = []
+        self._settling_ranges: list[Range] = []
         self._returning: list[int] = []
         self._proposed: deque[_Proposal] = deque()
         self._next_sequence = 0  # of the next message to be proposed
@@ -153,8 +155,9 @@ class DurableStore:
         """Settle all that is ready, in memory or not."""
         count = len(self.ready)
         self._settling += [m.sequence for m in self.ready]
-        for entry in self._live.entries_from(self._cold_from):
-            self._settling += range(entry.first, entry.first + entry.count)
+        cold = self._live.next_sequence - self._cold_from
+        if cold:
+            self._settling_ranges.append((self._cold_from, cold))
         self._cold_from = self._live.next_sequence
         self.ready.clear()
         self._log.changed(urgent=True)
@@ -196,9 +199,10 @@ class DurableStore:
                 receipts.append(receipt)
         if messages:
             commands.append(encode_enqueue(messages, self._now_ms()))
-        if self._settling:
-            commands.append(encode_ranges(SETTLE, self._settling))
+        if self._settling or self._settling_ranges:
+            commands.append(encode_ranges(SETTLE, self._settling, self._settling_ranges))
             self._settling = []
+            self._settling_ranges = []
         if self._returning:
             # One message may have come back twice since: a range counts each sequence once.
             commands += [encode_ranges(RETURN, [sequence]) for sequence in self._returning]

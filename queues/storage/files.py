@@ -12,6 +12,7 @@ from queues.storage.frames import LOG_FILE, RECORD_BYTES, SEGMENT_FILE
 LOG_PREFIX: Final = "wal-"
 SEGMENT_PREFIX: Final = "seg-"
 SPARE_PREFIX: Final = "spare-"
+CORRUPT_PREFIX: Final = "corrupt-"
 UNFINISHED_SUFFIX: Final = ".tmp"
 
 
@@ -41,7 +42,7 @@ class StoredFile:
     live_bytes: int = 0
     pins: int = 0  # reads under way; a pinned file is not dropped
     gids: "array[int]" = field(default_factory=lambda: array("I"))  # of a segment, sorted
-    damaged_gids: set[int] = field(default_factory=set)  # evidence: kept while such a group exists
+    corrupt: bool = False  # its bytes are evidence: put aside instead of dropped
     handle: File | None = None
 
     @property

@@ -28,6 +28,7 @@ from `witness from` up to this one, to tell whose records a bad frame held.
     SNAP     last covered its term   snapshot
     DEL      -            -          -
     SEAL     -            -          the gids in a segment, I each; its last record
+    DAMAGE   -            -          why the group must not be served, UTF-8
 """
 
 import struct
@@ -61,6 +62,7 @@ TRUNC: Final = 4
 SNAP: Final = 5
 DEL: Final = 6
 SEAL: Final = 7
+DAMAGE: Final = 8
 
 NO_VOTE: Final = b"\xff" * 16
 

@@ -15,6 +15,7 @@ from queues.storage.entry_index import Located
 from queues.storage.errors import CorruptRecordError, StoreFailedError
 from queues.storage.files import StoredFile
 from queues.storage.frames import (
+    DAMAGE,
     DEL,
     ENTRY,
     HARD,
@@ -105,6 +106,7 @@ class LogStore:
         disk.lock()
         try:
             store = cls(disk, options, events, recover(disk, new_store_id))
+            store.note_damage()
             store.check_space()
         except BaseException:
             disk.unlock()
@@ -152,7 +154,7 @@ class LogStore:
                 self.state.moved(kind, gid, index, next(old)[1], new, len(payload))
 
     def add_segment(self, segment: StoredFile) -> None:
-        """A segment is on disk. Groups deleted while it was written need their DEL to outlast it."""
+        """A segment is on disk. Of groups deleted meanwhile the DEL has to outlast it."""
         with self.lock:
             state = self.state
             state.files.add(segment)
@@ -164,6 +166,17 @@ class LogStore:
             for frame in self._place([(DEL, gid, 0, 0, b"") for gid in gone]):
                 for record, offset in frame.placed():
                     state.buried(record[1], position_of(frame.number, offset))
+
+    def note_damage(self) -> None:
+        """Write down what is damaged: files that prove it will be gone one day."""
+        with self.lock:
+            state = self.state
+            new = state.damaged.keys() & state.groups.keys() - state.damage_notes.keys()
+            records = [(DAMAGE, gid, 0, 0, state.damaged[gid].encode()) for gid in sorted(new)]
+            for frame in self._place(records):
+                for (_, gid, _, _, why), offset in frame.placed():
+                    position = position_of(frame.number, offset)
+                    state.damage_noted(gid, why.decode(), position, len(why))
 
     def _place(self, records: list[Record]) -> list[Frame]:
         """Give records their places and hand them to the writer, as one submit."""
@@ -343,7 +356,7 @@ class LogStore:
         try:
             return read_records(wanted, gid)
         except CorruptRecordError as error:
-            self.state.damaged[gid] = str(error)
+            self.state.damaged.setdefault(gid, str(error))
             raise
         finally:
             self.lock.acquire()

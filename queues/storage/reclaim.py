@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Final
 
 from queues.storage.errors import CorruptRecordError, OutOfSpaceError
-from queues.storage.files import StoredFile
+from queues.storage.files import CORRUPT_PREFIX, StoredFile
 from queues.storage.frames import (
     ENTRY,
     FILE_HEADER_BYTES,
@@ -86,8 +86,7 @@ class Reclaimer:
         return [file for file in logs if not newest_writing or file.number < newest_writing]
 
     def _is_free(self, file: StoredFile) -> bool:
-        evidence = any(gid in self._store.state.groups for gid in file.damaged_gids)
-        return not (file.live_bytes or file.pins or evidence)
+        return not (file.live_bytes or file.pins)
 
     def _dead_files(self) -> list[StoredFile]:
         dead = []
@@ -115,7 +114,7 @@ class Reclaimer:
         return small if len(small) > SMALL_SEGMENTS_MAX else []
 
     def _may_move(self, file: StoredFile) -> bool:
-        return not (file.damaged_gids or file.number in self._untouchable)
+        return file.number not in self._untouchable
 
     # Dropping.
 
@@ -140,7 +139,9 @@ class Reclaimer:
     def _give_back(self, file: StoredFile) -> None:
         store = self._store
         fits = file.kind == LOG_FILE and file.size_bytes == store.options.wal_file_bytes
-        if fits and len(store.spares) < store.options.spare_files and not store.full:
+        if file.corrupt:
+            store.disk.rename(file.name, CORRUPT_PREFIX + file.name)
+        elif fits and len(store.spares) < store.options.spare_files and not store.full:
             name = store.spares.new_name()
             store.disk.rename(file.name, name)
             store.disk.sync_directory()
@@ -165,8 +166,8 @@ class Reclaimer:
             self._shun_if_needed(victims)
         except CorruptRecordError as error:
             self._untouchable.update(file.number for file in victims)
-            with self._store.lock:
-                self._store.state.damaged.setdefault(error.gid, str(error))
+            self._store.note_damage()
+            logger.error("%s", error)
 
     def _shun_if_needed(self, victims: list[StoredFile]) -> None:
         """What still counts in a file after all was moved could not be found in it again."""

@@ -21,6 +21,7 @@ from queues.storage.files import (
     spare_name,
 )
 from queues.storage.frames import (
+    DAMAGE,
     DEL,
     ENTRY,
     FILE_HEADER_BYTES,
@@ -140,7 +141,7 @@ class Scan:
         seed = seed_of(self.state.store_id, number)
         expected = 1
         lost: list[tuple[int, str, frozenset[int] | None, RecordHead | None]] = []
-        sealed: frozenset[int] | None = None
+        last: RecordHead | None = None
         for event in scan_frames(handle, seed):
             if isinstance(event, BadBytes):
                 continue
@@ -149,30 +150,34 @@ class Scan:
                 gids = frozenset(event.witnesses) if known else None
                 lost.append((event.offset, f"lost frames before {event.sequence}", gids, None))
             expected = event.sequence + 1
-            bad = event.bad_payloads(seed)
             heads = list(event.heads())
+            bad = event.bad_payloads(seed)
             for_bad = [heads[place] for place in bad]
             lost += [(h.offset, "bad payload", frozenset([h.gid]), h) for h in for_bad]
-            sealed = self._apply_segment(number, event, heads, set(bad))
-        if sealed is None:
+            self._apply_segment(number, event, heads, set(bad))
+            last = heads[-1]
+        if last is None or last.kind != SEAL:
             lost.append((handle.size_bytes(), "the end of the segment is lost", None, None))
+        sealed = frozenset(self.state.files[number].gids) or None
         for offset, what, gids, record in lost:
-            hurt = sealed if gids is None else gids
+            hurt = sealed if gids is None and last and last.kind == SEAL else gids
             self.findings.append(Finding(name, offset, what, hurt, record))
 
     def _apply_segment(
         self, number: int, frame: ScannedFrame, heads: list[RecordHead], bad: set[int]
-    ) -> frozenset[int] | None:
-        """Take a frame's records; gives the segment's groups if this frame seals it."""
+    ) -> None:
         self.records += len(heads)
         file = self.state.files[number]
         for place, head in enumerate(heads):
+            if head.kind == SEAL:
+                if place not in bad:
+                    file.gids = array("I", decode_gids(frame.payload(head)))
+                continue
+            if not file.names_group(head.gid):
+                file.gids.append(head.gid)  # they ascend
+            group = self._group(head.gid)
             if place in bad:
                 continue
-            if head.kind == SEAL:
-                file.gids = array("I", decode_gids(frame.payload(head)))
-                return frozenset(file.gids)
-            group = self._group(head.gid)
             position = position_of(number, head.offset)
             if head.kind == ENTRY:
                 self._put(group, Located(head.index, head.term, position, head.length))
@@ -180,7 +185,6 @@ class Scan:
                 assert head.kind == SNAP
                 self._snapshot(group, head, position)
             group.commit = max(group.commit, head.index)
-        return None
 
     def _group(self, gid: int) -> Group:
         group = self.state.groups.get(gid)
@@ -253,6 +257,9 @@ class Scan:
             state.hard_set(head.gid, head.index, vote, head.term, position)
         elif head.kind == SNAP:
             self._snapshot(group, head, position)
+        elif head.kind == DAMAGE:
+            why = frame.payload(head).decode()
+            state.damage_noted(head.gid, why, position, head.length)
         else:
             assert head.kind == TRUNC
             self._truncate(group, head.index)
@@ -282,10 +289,10 @@ class Scan:
             where = f"{finding.file} at byte {finding.offset}: {finding.what}"
             parsed = parse_name(finding.file)
             assert parsed is not None
+            state.files[parsed[1]].corrupt = True
             for gid in gids:
                 if gid in state.groups and not self._superseded(finding.record, parsed[1]):
                     state.damaged.setdefault(gid, where)
-                    state.files[parsed[1]].damaged_gids.add(gid)
         for gid, group in state.groups.items():
             if group.reg_position is None:
                 state.damaged.setdefault(gid, "nothing says which group this is")

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from queues.storage.entry_index import EntryIndex
 from queues.storage.files import FileTable
-from queues.storage.frames import DEL, ENTRY, HARD, REG, SNAP
+from queues.storage.frames import DAMAGE, DEL, ENTRY, HARD, REG, SNAP
 
 REG_LENGTH: Final = 16
 HARD_LENGTH: Final = 16
@@ -75,6 +75,7 @@ class State:
     by_uuid: dict[bytes, int] = field(default_factory=dict)
     graves: dict[int, Grave] = field(default_factory=dict)
     damaged: dict[int, str] = field(default_factory=dict)  # gid → why
+    damage_notes: dict[int, tuple[int, int]] = field(default_factory=dict)  # position, length
 
     def registered(self, gid: int, uuid: bytes, position: int) -> None:
         group = self.groups.get(gid) or self._new_group(gid)
@@ -126,7 +127,17 @@ class State:
         if self.by_uuid.get(group.uuid) == gid:
             del self.by_uuid[group.uuid]
         self.damaged.pop(gid, None)
+        if gid in self.damage_notes:
+            self.files.dead([self.damage_notes.pop(gid)])
         self.buried(gid, position)
+
+    def damage_noted(self, gid: int, why: str, position: int, length: int) -> None:
+        """A group's damage is on record, and outlasts the file that has it."""
+        if gid in self.damage_notes:
+            self.files.dead([self.damage_notes[gid]])
+        self.files.live(position, length)
+        self.damage_notes[gid] = (position, length)
+        self.damaged.setdefault(gid, why)
 
     def buried(self, gid: int, position: int) -> None:
         """Keep the DEL alive for as long as segments bring the group's records back."""
@@ -156,6 +167,8 @@ class State:
             return entry is not None and entry.position == position
         if kind == SNAP:
             return group.snapshot is not None and group.snapshot.position == position
+        if kind == DAMAGE:
+            return self.damage_notes.get(gid, (0, 0))[0] == position
         if kind == REG:
             return group.reg_position == position
         return kind == HARD and group.hard_position == position
@@ -168,6 +181,9 @@ class State:
         self.files.dead([(old, length)])
         if kind == DEL:
             self.graves[gid] = self.graves[gid]._replace(position=new)
+            return
+        if kind == DAMAGE:
+            self.damage_notes[gid] = (new, length)
             return
         group = self.groups[gid]
         if kind == ENTRY:

@@ -84,7 +84,7 @@ def payloads_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queues.storage.frames.ScannedFrame.bad_payloads", lambda *_: [])
 
 
-def file_written_to_again_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+def sequences_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Scan.result
 
     def result(self: Scan) -> object:
@@ -105,7 +105,7 @@ PLANTS = [
     what_only_the_kernel_had_not_written_again,
     torn_writes_not_cut,
     payloads_not_checked,
-    file_written_to_again_after_a_restart,
+    sequences_used_twice,
 ]
 
 

@@ -27,7 +27,7 @@ class Inode:
         self.writes.clear()
 
     def crash(self, random: Random) -> None:
-        """Keep any prefix of the unsynced writes and tear the next; or any of them, in any state."""
+        """Keep a prefix of the unsynced writes and tear the next; or any of them, in any state."""
         in_order = random.random() < 0.5
         kept = random.randint(0, len(self.writes))
         for number, (offset, data) in enumerate(self.writes):
