@@ -13,6 +13,7 @@ import trio
 
 from broker import logs, server
 from broker.config import CONFIG_VARIABLE, SETTINGS, Config, ConfigError, FlagError
+from broker.data_commands import data
 from broker.startup import StartupError
 from broker.version import VERSION
 
@@ -57,6 +58,9 @@ def serve(config_path: Path | None, **flags: str | None) -> None:
     config = Config.load(config_path, os.environ, given)
     logs.setup(level=config.log_level, form=config.log_format)
     trio.run(partial(server.serve, config, announce=_announce))
+
+
+leveret.add_command(data)
 
 
 def _announce(line: str) -> None:

@@ -54,7 +54,7 @@ class Durability:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._budget = HotBudget()
-        self._recovered: list[tuple[DurableStore, int]] = []  # with about how many bytes
+        self._recovered: list[DurableStore] = []
         self._journal: Journal
         self._stopped_cleanly = False  # the last run came to its end, and this one has not begun
         self._lost_logs = False  # damage took logs of which not even the name is known
@@ -153,7 +153,8 @@ class Durability:
             self.host.replay(log),
             stopped_cleanly=self._stopped_cleanly,
         )
-        self._recovered.append((store, self.host.retain(log, live)))
+        self.host.retain(log, live)
+        self._recovered.append(store)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the logs; ends only with the node, or with the disk."""
@@ -163,8 +164,8 @@ class Durability:
                 # From now on messages may be delivered that the queues' logs say never were.
                 self._journal.record(STARTED)
                 await self.host.drain()
-            for store, size_bytes in self._recovered:
-                store.start(size_bytes)
+            for store in self._recovered:
+                store.start()
             self._recovered.clear()
             task_status.started()
             nursery.start_soon(self._reclaim)

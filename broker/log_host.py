@@ -186,17 +186,15 @@ class LogHost:
                     yield entry.index, entry.payload
             first = entries[-1].index + 1
 
-    def retain(self, log: HostedLog, indexes: list[int]) -> int:
-        """Keep these entries under the checkpoint, and no others there; the bytes that live."""
+    def retain(self, log: HostedLog, indexes: list[int]) -> None:
+        """Keep these entries under the checkpoint, and no others there."""
         if log.gid is None:
-            return 0
+            return
         snapshot = self.store.group(log.gid).snapshot
         if snapshot is not None:
             kept = [index for index in indexes if index <= snapshot.index]
             ranges = [(first, first + count - 1) for first, count in ranges_of(kept)]
             self.store.retain(log.gid, ranges, upto=snapshot.index)
-        wanted = set(indexes)
-        return sum([e.length for e in self.store.entries(log.gid) if e.index in wanted])
 
     def _start(self, log: HostedLog) -> Raft:
         """Begin, or go on with, a log's Raft group."""

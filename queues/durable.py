@@ -298,9 +298,9 @@ class DurableStore:
             self._maybe_delivered = min(self._live.delivered, self._next_sequence)
         return [entry.index for entry in self._live.entries_from(0)]
 
-    def start(self, size_bytes: int) -> None:
-        """Offer what was recovered; `size_bytes` is about what the live entries hold."""
-        self.ready.recovered(self._live.live, size_bytes)
+    def start(self) -> None:
+        """Offer what was recovered."""
+        self.ready.recovered(self._live.live)
 
     # Cold messages
 

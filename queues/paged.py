@@ -33,7 +33,16 @@ class PagedReady:
     Whole batches are hot or cold, and everything behind a cold batch is cold.
     """
 
-    __slots__ = ("_budget", "_charged", "_hot", "_low", "_request", "cold", "cold_bytes")
+    __slots__ = (
+        "_budget",
+        "_charged",
+        "_hot",
+        "_low",
+        "_request",
+        "_unweighed",
+        "cold",
+        "cold_bytes",
+    )
 
     def __init__(
         self,
@@ -48,8 +57,9 @@ class PagedReady:
         self._budget = budget
         self._charged = 0
         self._request = request  # asks for the first cold messages; they come through `loaded`
+        self._unweighed = 0  # the first so many cold ones come from before a restart
         self.cold = 0
-        self.cold_bytes = 0
+        self.cold_bytes = 0  # without those
 
     def __len__(self) -> int:
         return len(self._hot) + self.cold
@@ -64,6 +74,7 @@ class PagedReady:
 
     @property
     def size_bytes(self) -> int:
+        """At least so much: a limit must not drop anything because of a guess."""
         return self._hot.size_bytes + self.cold_bytes
 
     def push(self, messages: list[Message]) -> None:
@@ -86,18 +97,18 @@ class PagedReady:
         self._budget.used += cost - self._charged
         self._charged = cost
 
-    def recovered(self, count: int, size_bytes: int) -> None:
+    def recovered(self, count: int) -> None:
         """Cold messages that a restart found."""
         self.cold += count
-        self.cold_bytes += size_bytes
+        self._unweighed += count
         self.refill()
 
     def loaded(self, messages: list[Message]) -> None:
         """The first cold messages came from the log."""
+        unweighed = min(self._unweighed, len(messages))
+        self._unweighed -= unweighed
         self.cold -= len(messages)
-        self.cold_bytes = max(0, self.cold_bytes - sum([m.body_bytes for m in messages]))
-        if not self.cold:
-            self.cold_bytes = 0
+        self.cold_bytes -= sum([m.body_bytes for m in messages[unweighed:]])
         self._hot.push(messages)
         self._charge()
 
@@ -140,5 +151,5 @@ class PagedReady:
 
     def clear(self) -> None:
         self._hot.clear()
-        self.cold = self.cold_bytes = 0
+        self.cold = self.cold_bytes = self._unweighed = 0
         self._charge()

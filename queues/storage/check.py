@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from queues.storage.disk import Disk
 from queues.storage.files import parse_name
 from queues.storage.frames import FORMAT_VERSION, SEGMENT_FILE
+from queues.storage.reading import PendingFrames, Wanted, read_records
 from queues.storage.recovery import Scan
 from queues.storage.replay import Finding
 
@@ -43,14 +44,18 @@ class DirectoryReport:
     records: int
     findings: list[Finding]
     torn: str | None  # a write that a crash cut short: no error
+    payloads: list[bytes]  # of the group that was asked for: snapshot first, entries above it
 
     @property
     def sound(self) -> bool:
         return not self.findings and not any(group.damaged for group in self.groups)
 
 
-def check_directory(disk: Disk) -> DirectoryReport:
-    """Read and verify everything, change nothing. DirectoryInUseError if a broker runs on it."""
+def check_directory(disk: Disk, *, payloads_of: bytes | None = None) -> DirectoryReport:
+    """Read and verify everything, change nothing. DirectoryInUseError if a broker runs on it.
+
+    `payloads_of` names a group whose contents are wanted too.
+    """
     disk.lock()
     try:
         scan = Scan(disk, lambda: _NO_STORE)
@@ -62,6 +67,7 @@ def check_directory(disk: Disk) -> DirectoryReport:
             scan.records,
             scan.findings,
             scan.cut,
+            _payloads(scan, payloads_of) if payloads_of is not None else [],
         )
         scan.state.files.close()
         return report
@@ -83,6 +89,19 @@ def _files(disk: Disk, scan: Scan) -> list[FileReport]:
         stored = scan.state.files[parsed[1]]
         reports.append(FileReport(name, kind, version, stored.size_bytes, stored.live_bytes))
     return reports
+
+
+def _payloads(scan: Scan, uuid: bytes) -> list[bytes]:
+    """What a restart would replay of this group; nothing if it is damaged or not there."""
+    gid = scan.state.by_uuid.get(uuid)
+    if gid is None or gid in scan.state.damaged:
+        return []
+    group = scan.state.groups[gid]
+    wanted = [(e.position, e.length) for e in group.entries]
+    if group.snapshot is not None:
+        wanted = [(e.position, e.length) for e in group.entries if e.index > group.snapshot.index]
+        wanted.insert(0, (group.snapshot.position, group.snapshot.length))
+    return read_records(Wanted(scan.state, PendingFrames(), wanted), gid)
 
 
 def _groups(scan: Scan) -> list[GroupReport]:

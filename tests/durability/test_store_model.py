@@ -88,7 +88,7 @@ def open_store(disk, budget, on_enqueued=lambda messages: None):
         disk.checkpoint, disk.above_checkpoint(), stopped_cleanly=disk.stopped_cleanly
     )
     assert set(needed) <= disk.entries.keys(), "an entry is needed that was given away"
-    store.start(size_bytes=0)
+    store.start()
     return log, store
 
 
@@ -230,6 +230,7 @@ class DurableQueueLife(RuleBasedStateMachine):
         assert self.confirmed == set(range(self.published)) - self.lost
 
     lost = frozenset()
+    restarted = False
 
     # Restarts
 
@@ -273,6 +274,7 @@ class DurableQueueLife(RuleBasedStateMachine):
         self.flagged = {name for name, flag, _ in found if flag}
         self.counts = {name: count for name, _, count in found if count}
         self.gone, self.going = set(self.lost), set()
+        self.restarted = True
         self._open()
         self.ready = names
 
@@ -292,6 +294,9 @@ class DurableQueueLife(RuleBasedStateMachine):
         hot = list(self.store.ready)
         cost = sum(m.body_bytes + MESSAGE_OVERHEAD_BYTES for m in hot)
         assert self.budget.used == cost
+        if self.published and not self.restarted:
+            weight = sum(len(b"<%d>" % name) for name in self.ready)
+            assert self.store.ready.size_bytes == weight
         assert self.store.ready.available == len(hot)
 
 

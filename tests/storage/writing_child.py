@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from threading import Thread
+from threading import Event, Lock, Semaphore, Thread
 
 from queues.storage.disk import RealDisk
 from queues.storage.log_store import LogStore, StoredEntry
@@ -12,7 +12,8 @@ from queues.storage.reclaim import Reclaimer
 
 OPTIONS = StoreOptions(wal_file_bytes=256 * 1024, free_bytes_min=0)
 UUIDS = [bytes([number]) * 16 for number in range(1, 5)]
-KEEP = 50  # entries of each group that are not released
+KEEP = 50  # entries of each group, beside the first, that are not released
+AHEAD = 8  # submits that may wait for the disk
 
 
 def payload(gid: int, index: int) -> bytes:
@@ -21,11 +22,17 @@ def payload(gid: int, index: int) -> bytes:
 
 def main(directory: str) -> None:
     promised: dict[int, list[tuple[int, int]]] = {}
+    guard = Lock()
+    news = Event()
+    ahead = Semaphore(AHEAD)
 
     def durable(number: int) -> None:
         lines = []
-        for submit in [n for n in promised if n <= number]:
-            lines += [f"{gid} {index}\n" for gid, index in promised.pop(submit)]
+        with guard:
+            for submit in [n for n in promised if n <= number]:
+                lines += [f"{gid} {index}\n" for gid, index in promised.pop(submit)]
+                ahead.release()
+        news.set()
         os.write(sys.stdout.fileno(), "".join(lines).encode())
 
     events = StoreEvents(durable, lambda error: os.abort(), lambda full: None)
@@ -41,10 +48,13 @@ def main(directory: str) -> None:
 
     def reclaim() -> None:
         while True:
-            reclaimer.step()
+            if not reclaimer.step():
+                news.wait()
+                news.clear()
 
     Thread(target=reclaim, daemon=True).start()
     while True:
+        ahead.acquire()
         batch = store.batch()
         written = []
         for gid in gids:
@@ -52,8 +62,8 @@ def main(directory: str) -> None:
             last[gid] += 3
             batch.append(gid, [StoredEntry(i, 1, payload(gid, i)) for i in range(first, first + 3)])
             written += [(gid, index) for index in range(first, first + 3)]
-        promised[store.submitted + 50] = written  # never reported before it is known
-        promised[store.submit(batch)] = promised.pop(next(reversed(promised)))
+        with guard:
+            promised[store.submit(batch)] = written
         for gid in gids:
             store.committed(gid, last[gid] - 6)
             store.release(gid, [(2, last[gid] - KEEP)])
