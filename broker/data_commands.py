@@ -112,9 +112,10 @@ def _names(definitions: list[bytes]) -> Names:
     for payload in definitions:
         if payload:
             _, *changes = cbor2.loads(payload)
-            for kind, vhost, *details in changes:
-                if kind == "queue":
-                    names[details[1]] = f"queue {details[0]!r} in vhost {vhost!r}"
+            for change in changes:
+                if change[0] == "queue":
+                    _, vhost, name, uid, *_ = change
+                    names[uid] = f"queue {name!r} in vhost {vhost!r}"
     return names
 
 
