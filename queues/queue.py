@@ -136,6 +136,12 @@ class Queue:
         return self._dispatcher.consumers
 
     @property
+    def has_exclusive_consumer(self) -> bool:
+        """It would be the only one."""
+        first = self._dispatcher.active
+        return first is not None and first.exclusive
+
+    @property
     def consumer_count(self) -> int:
         return len(self._dispatcher)
 

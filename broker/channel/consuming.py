@@ -71,8 +71,9 @@ def _priority(arguments: Table, queue: "Queue") -> int:
 
 
 def _check_exclusive(channel: "Channel", queue: "Queue", *, wanted: bool) -> None:
-    taken = any(consumer.exclusive for consumer in queue.consumers)
-    if taken or (wanted and (queue.consumer_count or queue.options.single_active_consumer)):
+    if queue.has_exclusive_consumer or (
+        wanted and (queue.consumer_count or queue.options.single_active_consumer)
+    ):
         text = f"queue '{queue.name}' in vhost '{channel.vhost.name}' in exclusive use"
         raise access_refused(text)
 

@@ -253,15 +253,19 @@ class ScannedFrame:
     records: int
 
     def heads(self) -> Iterator[RecordHead]:
-        place = self.offset + self._blob_start()
-        for kind, gid, index, term, length in self._table():
+        place = self.first_record
+        for kind, gid, index, term, length in self.table():
             yield RecordHead(kind, gid, index, term, length, place)
             place += CRC_BYTES + length
 
-    def _blob_start(self) -> int:
-        return FRAME_HEADER_BYTES + _RECORD.size * self.records + 4 * len(self.witnesses)
+    @property
+    def first_record(self) -> int:
+        """The offset in the file of the first record's crc."""
+        table = _RECORD.size * self.records + 4 * len(self.witnesses)
+        return self.offset + FRAME_HEADER_BYTES + table
 
-    def _table(self) -> Iterator[tuple[int, int, int, int, int]]:
+    def table(self) -> Iterator[tuple[int, int, int, int, int]]:
+        """Kind, gid, index, term and length of each record."""
         end = FRAME_HEADER_BYTES + _RECORD.size * self.records
         return _RECORD.iter_unpack(self.body[FRAME_HEADER_BYTES:end])
 
@@ -273,13 +277,14 @@ class ScannedFrame:
         """The numbers of the records whose payload fails its crc."""
         bad = []
         body = self.body
-        place = self._blob_start()
-        unpack = _U32.unpack_from
-        for number, (_, _, _, _, length) in enumerate(self._table()):
+        place = self.first_record - self.offset
+        crc_at = _U32.unpack_from
+        for number, (_, _, _, _, length) in enumerate(self.table()):
             start = place + CRC_BYTES
-            place = start + length
-            if crc32(body[start:place], seed) != unpack(body, start - CRC_BYTES)[0]:
+            end = start + length
+            if (crc32(body[start:end], seed),) != crc_at(body, place):
                 bad.append(number)
+            place = end
         return bad
 
 

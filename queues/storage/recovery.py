@@ -8,6 +8,7 @@ import logging
 from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from queues.storage.disk import Disk, File
 from queues.storage.entry_index import Located
@@ -21,12 +22,14 @@ from queues.storage.files import (
     spare_name,
 )
 from queues.storage.frames import (
+    CRC_BYTES,
     DAMAGE,
     DEL,
     ENTRY,
     FILE_HEADER_BYTES,
     HARD,
     LOG_FILE,
+    RECORD_BYTES,
     REG,
     SEAL,
     SEGMENT_FILE,
@@ -48,6 +51,8 @@ from queues.storage.replay import Finding, Replay
 from queues.storage.state import Group, State
 
 logger = logging.getLogger(__name__)
+
+_NO_GROUP: Final = Group(0)
 
 
 @dataclass(slots=True)
@@ -218,22 +223,27 @@ class Scan:
         self._used_logs.add(number)
         self.records += frame.records
         groups = self.state.groups
-        base = number << 32
-        live_bytes = self.state.files.live
-        for place, head in enumerate(frame.heads()):
-            kind, gid, index, term, length, offset = head
-            if bad and place in bad:
-                self._group(gid)
+        place = position_of(number, frame.first_record)
+        new_bytes = 0
+        group = _NO_GROUP
+        for at, (kind, gid, index, term, length) in enumerate(frame.table()):
+            position = place
+            place += CRC_BYTES + length
+            if kind != ENTRY:
+                head = RecordHead(kind, gid, index, term, length, position & 0xFFFFFFFF)
+                self._apply_control(head, position, frame, bad=at in bad)
+                group = _NO_GROUP
                 continue
-            if kind == ENTRY:
+            if gid != group.gid:
                 group = groups.get(gid) or self._group(gid)
-                if index > group.entries.last:
-                    live_bytes(base | offset, length)
-                    group.entries.append(index, term, base | offset, length)
-                else:
-                    self._entry_again(group, Located(index, term, base | offset, length))
+            if bad and at in bad:
+                continue
+            if index > group.entries.last:
+                new_bytes += length + RECORD_BYTES
+                group.entries.append(index, term, position, length)
             else:
-                self._apply_control(head, base | offset, frame)
+                self._entry_again(group, Located(index, term, position, length))
+        self.state.files[number].live_bytes += new_bytes
 
     def _entry_again(self, group: Group, entry: Located) -> None:
         """An index below the last: written anew by the reclaimer, or known from a segment."""
@@ -241,15 +251,19 @@ class Scan:
         if old is None or self.state.files[old.position >> 32].kind == LOG_FILE:
             self._put(group, entry)
 
-    def _apply_control(self, head: RecordHead, position: int, frame: ScannedFrame) -> None:
+    def _apply_control(
+        self, head: RecordHead, position: int, frame: ScannedFrame, *, bad: bool
+    ) -> None:
         state = self.state
-        if head.kind == DEL:
+        if head.kind == DEL and not bad:
             if head.gid in state.groups:
                 state.deleted(head.gid, position)
             else:
-                self._bury_again(head.gid, position)
+                state.buried(head.gid, position)
             return
         group = self._group(head.gid)
+        if bad:
+            return
         if head.kind == REG:
             state.registered(head.gid, frame.payload(head), position)
         elif head.kind == HARD:
@@ -263,12 +277,6 @@ class Scan:
         else:
             assert head.kind == TRUNC
             self._truncate(group, head.index)
-
-    def _bury_again(self, gid: int, position: int) -> None:
-        old = self.state.graves.pop(gid, None)
-        if old is not None:
-            self.state.files.dead([(old.position, 0)])
-        self.state.buried(gid, position)
 
     def _truncate(self, group: Group, first: int) -> None:
         files = self.state.files

@@ -141,6 +141,9 @@ class State:
 
     def buried(self, gid: int, position: int) -> None:
         """Keep the DEL alive for as long as segments bring the group's records back."""
+        old = self.graves.pop(gid, None)
+        if old is not None:
+            self.files.dead([(old.position, 0)])
         segments = {file.number for file in self.files.segments() if file.names_group(gid)}
         if segments:
             self.files.live(position, 0)
