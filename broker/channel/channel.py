@@ -101,8 +101,11 @@ class Channel:
                     503, f"unexpected method {methods.name_of(key)}", method=key
                 )
             raise not_implemented(f"unknown method {methods.name_of(key)}")
-        for args in items:
+        for place, args in enumerate(items, start=1):
             handler(self, methods.decode(key, args))
+            if self.suspended and place < len(items):
+                self.backlog.append((self.number, key, items[place:]))
+                return
 
     def _settle(self, items: list[tuple[int, int]], how: Settlement) -> None:
         if self.transaction is None:

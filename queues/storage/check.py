@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from queues.storage.disk import Disk
-from queues.storage.files import parse_name
+from queues.storage.files import CORRUPT_PREFIX, SPARE_PREFIX, parse_name
 from queues.storage.frames import FORMAT_VERSION, SEGMENT_FILE
 from queues.storage.reading import PendingFrames, Wanted, read_records
 from queues.storage.recovery import Scan
@@ -18,7 +18,7 @@ class FileReport:
 
     name: str
     kind: str
-    version: int | None  # None if its header cannot be read
+    version: int | None  # None if it has no header that counts
     size_bytes: int
     live_bytes: int
 
@@ -80,9 +80,11 @@ def _files(disk: Disk, scan: Scan) -> list[FileReport]:
     for name in scan.names:
         parsed = parse_name(name)
         if parsed is None:
-            file = disk.open(name)
-            reports.append(FileReport(name, "spare", None, file.size_bytes(), 0))
-            file.close()
+            if name.startswith((SPARE_PREFIX, CORRUPT_PREFIX)):
+                file = disk.open(name)
+                kind = name.partition("-")[0]
+                reports.append(FileReport(name, kind, None, file.size_bytes(), 0))
+                file.close()
             continue
         kind = "segment" if parsed[0] == SEGMENT_FILE else "log"
         version = FORMAT_VERSION if scan.headers[name] is not None else None

@@ -44,7 +44,10 @@ class StoredEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A group as the store has it. `damaged` says why it must not be served, else it is None."""
+    """A group as the store has it. `damaged` says why it must not be served, else it is None.
+
+    The last index and term are those of the last entry or, if that is higher, of the snapshot.
+    """
 
     gid: int
     uuid: bytes
@@ -53,6 +56,7 @@ class GroupView:
     commit: int
     snapshot: SnapshotMeta | None
     last_index: int
+    last_term: int
     damaged: str | None
 
 
@@ -291,6 +295,9 @@ class LogStore:
         return self.state.by_uuid.get(uuid)
 
     def _view(self, group: Group) -> GroupView:
+        snapshot, last = group.snapshot, group.entries.get(group.entries.last)
+        ends = [(end.index, end.term) for end in (snapshot, last) if end is not None]
+        last_index, last_term = max(ends, default=(0, 0))
         return GroupView(
             group.gid,
             group.uuid,
@@ -298,7 +305,8 @@ class LogStore:
             group.vote,
             group.commit,
             group.snapshot,
-            group.entries.last,
+            last_index,
+            last_term,
             self.state.damaged.get(group.gid),
         )
 

@@ -8,11 +8,11 @@ order. A file is dropped only when whatever made its records dead is on disk its
 
 import errno
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import groupby
 from typing import Final
 
-from queues.storage.errors import CorruptRecordError, OutOfSpaceError
+from queues.storage.errors import CorruptRecordError, OutOfSpaceError, StoreFailedError
 from queues.storage.files import CORRUPT_PREFIX, StoredFile
 from queues.storage.frames import (
     ENTRY,
@@ -65,9 +65,17 @@ class Reclaimer:
         except OutOfSpaceError:
             self._job = None
             return False
+        except StoreFailedError:
+            return False
         except OSError as error:
             self._store.fail(error)
             return False
+
+    def close(self) -> None:
+        """Leave what is under way; a restart does it again."""
+        if isinstance(self._job, Generator):
+            self._job.close()
+        self._job = None
 
     def _next_job(self) -> Iterator[bool] | None:
         with self._store.lock:

@@ -14,6 +14,7 @@ from queues.storage.disk import Disk, File
 from queues.storage.entry_index import Located
 from queues.storage.errors import StorageError
 from queues.storage.files import (
+    SEGMENT_PREFIX,
     SPARE_PREFIX,
     UNFINISHED_SUFFIX,
     FileTable,
@@ -324,7 +325,7 @@ class Scan:
     def make_good(self) -> None:
         """Bring the directory to what the state says, durably."""
         for name in self.names:
-            if name.endswith(UNFINISHED_SUFFIX):
+            if name.startswith(SEGMENT_PREFIX) and name.endswith(UNFINISHED_SUFFIX):
                 self._disk.unlink(name)
         self._write_unsynced_again()
         self._empty_logs_become_spares()

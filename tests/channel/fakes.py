@@ -114,7 +114,7 @@ def body_of(message):
     return b"".join(value.value for _, value in unmarshal_all(message.frames)[1:])
 
 
-def fetch(queue, link=None):
+def fetch(queue):
     """All that is ready, taken out."""
     holder = Consumer("", queue, None, no_ack=True, fetching=True)
     messages = []

@@ -68,7 +68,8 @@ def test_an_expiration_is_a_decimal_number(text, ttl_ms):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-1", " 5", "5 ", "1.5", "0x1", "soon", "٣", "1e3", str(EXPIRES_MS_MAX + 1), "9" * 99]
+    "text",
+    ["", "-1", " 5", "5 ", "1.5", "0x1", "soon", "٣", "1e3", str(EXPIRES_MS_MAX + 1), "9" * 99],
 )
 def test_any_other_expiration_is_refused(text):
     with pytest.raises(ChannelError, match="expiration") as error:

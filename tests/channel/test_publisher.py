@@ -153,7 +153,10 @@ def test_refused_messages_are_nacked_and_the_others_acked(link, client):
 
 def test_a_copy_refused_by_one_of_several_queues_is_nacked(link, client):
     declare_exchange(link, "x", "fanout")
-    for queue in (declare(link, "a"), declare(link, "b", x_max_length=0, x_overflow="reject-publish")):
+    for queue in (
+        declare(link, "a"),
+        declare(link, "b", x_max_length=0, x_overflow="reject-publish"),
+    ):
         link.vhost.bind("x", queue, "", {})
     client.call(commands.Confirm.Select, nowait=True)
     client.publish({"exchange": "x"})

@@ -28,12 +28,14 @@ def ring(timers, rung, name, after_ms):
     timers.call_at(due, lambda: rung.append((name, timers.now_ms() - due)))
 
 
-async def test_callbacks_come_at_their_time_whatever_order_they_were_asked_for(autojump_clock, timers, rung):
-    for name, after_ms in (("c", 300), ("a", 100), ("d", 86_400_000), ("b", 200)):
+async def test_callbacks_come_at_their_time_whatever_order_they_were_asked_for(
+    autojump_clock, timers, rung
+):
+    for name, after_ms in (("c", 300), ("a", 100), ("d", 80_000_000), ("b", 200)):
         ring(timers, rung, name, after_ms)
     await trio.sleep(0.05)
     assert rung == []
-    await trio.sleep(90_000)
+    await trio.sleep(86_000)
     assert [name for name, _ in rung] == ["a", "b", "c", "d"]
     assert all(0 <= late <= 2 for _, late in rung)
 

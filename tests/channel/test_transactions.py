@@ -80,9 +80,7 @@ def test_rolled_back_acknowledgements_are_outstanding_again_in_order(link, clien
 
 def test_each_way_of_settling_takes_effect_at_the_commit(link, client):
     dead = declare(link, "dead")
-    queue = declare(
-        link, "q", x_dead_letter_exchange="", x_dead_letter_routing_key="dead"
-    )
+    queue = declare(link, "q", x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
     consume(client, queue, 3)
     client.settle(BASIC_ACK, (1, 0))
     client.settle(BASIC_REJECT, (2, 0))

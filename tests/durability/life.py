@@ -27,10 +27,11 @@ class Life:
         self._forget_connections()
 
     def stop(self) -> None:
-        """End it in good order."""
+        """End it in good order. Its clients go when they hear of it."""
+        self.process.terminate()
+        self._forget_connections()
         code = self.process.stop()
         assert code == 0, self.process.log_text()
-        self._forget_connections()
 
     def restart(self, *endings: str) -> None:
         """End it in each of these ways, and start it again after each."""

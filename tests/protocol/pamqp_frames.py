@@ -198,9 +198,7 @@ def read_all(reader, pieces):
     found = []
     for piece in pieces:
         found += [
-            (channel, key, item)
-            for channel, key, items in reader.feed(piece)
-            for item in items
+            (channel, key, item) for channel, key, items in reader.feed(piece) for item in items
         ]
         if reader.failure is not None:
             break

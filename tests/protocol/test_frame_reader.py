@@ -1,5 +1,6 @@
 """The frame reader finds what pamqp wrote, however the bytes are cut."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
@@ -18,6 +19,8 @@ from tests.protocol.pamqp_frames import (
     read_all,
     streams,
 )
+
+pytestmark = pytest.mark.filterwarnings("ignore:This command is deprecated:DeprecationWarning")
 
 FRAME_MAX = 131072
 
@@ -98,6 +101,15 @@ def test_a_content_that_was_waited_for_does_not_swallow_the_batch_behind_it():
     ]
 
 
+def test_methods_come_in_the_order_in_which_they_were_complete():
+    reader = new_reader()
+    method, head, body = publish_frames(2)
+    reader.feed(method + head)
+    one = b"".join(publish_frames(1))
+    batches = reader.feed(one + body + one)
+    assert [(channel, len(items)) for channel, _, items in batches] == [(1, 1), (2, 1), (1, 1)]
+
+
 def test_empty_body_frames_are_fine_and_leave_no_trace():
     method = publish_frames(1)[0]
     frames = [method, header_frame(1, 4), body_frame(1, b"bo"), body_frame(1, b"dy")]
@@ -134,7 +146,7 @@ def test_a_body_that_trickles_in_byte_by_byte_is_looked_at_a_handful_of_times():
 @settings(derandomize=True, deadline=None, max_examples=50)
 @given(streams(), CHUNK_SIZES)
 def test_no_byte_is_looked_through_more_than_a_few_times(stream, sizes):
-    data, completed = stream
+    data, _ = stream
     reader = CountingReader()
     read_all(reader, cut(data, sizes))
     assert reader.bytes_scanned <= 3 * len(data)

@@ -5,8 +5,14 @@ import struct
 import pytest
 from pamqp import commands
 
-from broker.protocol.constants import BASIC_ACK, BASIC_NACK, BASIC_PUBLISH, BASIC_REJECT
-from broker.protocol.constants import CHANNEL_CLOSE, CHANNEL_CLOSE_OK
+from broker.protocol.constants import (
+    BASIC_ACK,
+    BASIC_NACK,
+    BASIC_PUBLISH,
+    BASIC_REJECT,
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+)
 from broker.protocol.frames import CONTENT_TOO_LARGE, FrameReader
 from tests.protocol.pamqp_frames import (
     HEARTBEAT,
@@ -69,6 +75,8 @@ MISTAKES = {
     "a header without a method": (505, HEAD),
     "a body without a method": (505, BODY),
     "a body without a header": (505, METHOD + BODY),
+    "a header on another channel": (505, METHOD + header_frame(2, 4) + BODY),
+    "a body on another channel": (505, METHOD + HEAD + body_frame(2, b"body")),
     "a header for another class": (505, METHOD + raw(2, 1, b"\x00\x0a" + HEAD[9:-1]) + BODY),
     "a method where a header is due": (505, METHOD + ACK),
     "a publish where a header is due": (505, METHOD + METHOD + HEAD + BODY),

@@ -24,14 +24,16 @@ def in_order(value):
 def values_of(method):
     """Arguments by name, long strings as bytes."""
     return {
-        name: value.encode() if method.amqp_type(name) == "longstr" and value == str(value) else value
+        name: value.encode()
+        if method.amqp_type(name) == "longstr" and value == str(value)
+        else value
         for name, value in method
     }
 
 
 @pytest.mark.parametrize("kind", METHOD_KINDS, ids=lambda kind: kind.name)
 def test_a_method_that_pamqp_wrote_is_read_to_the_same_values(kind):
-    @settings(derandomize=True, deadline=None, max_examples=15, database=None)
+    @settings(derandomize=True, deadline=None, max_examples=10, database=None)
     @given(arguments(kind, TABLE))
     def check(values):
         written = kind(**values)
@@ -44,7 +46,7 @@ def test_a_method_that_pamqp_wrote_is_read_to_the_same_values(kind):
 
 @pytest.mark.parametrize("kind", METHOD_KINDS, ids=lambda kind: kind.name)
 def test_a_method_is_written_byte_for_byte_as_pamqp_writes_it(kind):
-    @settings(derandomize=True, deadline=None, max_examples=15, database=None)
+    @settings(derandomize=True, deadline=None, max_examples=10, database=None)
     @given(arguments(kind, COMMON_TABLE), st.integers(0, 65535))
     def check(values, channel):
         written = methods.encode(channel, kind, **in_order(values))
@@ -55,7 +57,7 @@ def test_a_method_is_written_byte_for_byte_as_pamqp_writes_it(kind):
 
 @pytest.mark.parametrize("kind", METHOD_KINDS, ids=lambda kind: kind.name)
 def test_pamqp_reads_a_method_to_the_values_it_was_written_with(kind):
-    @settings(derandomize=True, deadline=None, max_examples=15, database=None)
+    @settings(derandomize=True, deadline=None, max_examples=10, database=None)
     @given(arguments(kind, TABLE))
     def check(values):
         consumed, channel, read = frame.unmarshal(data := methods.encode(7, kind, **values))
@@ -113,7 +115,9 @@ def test_a_name_that_is_not_utf8_is_a_frame_error():
 
 @settings(derandomize=True, deadline=None)
 @given(NAME, NAME, st.booleans(), st.booleans())
-def test_a_publish_that_pamqp_wrote_is_parsed_to_the_same_values(exchange, key, mandatory, immediate):
+def test_a_publish_that_pamqp_wrote_is_parsed_to_the_same_values(
+    exchange, key, mandatory, immediate
+):
     publish = commands.Basic.Publish(
         exchange=exchange, routing_key=key, mandatory=mandatory, immediate=immediate
     )

@@ -123,7 +123,7 @@ def test_names_that_are_not_utf8_survive(raw):
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, object(), {"k" * 256: 1}])
 def test_what_no_field_can_hold_is_refused(value):
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"\S"):
         encode_value(value)
 
 
@@ -165,7 +165,7 @@ MALFORMED = {
 @pytest.mark.parametrize("name", MALFORMED)
 @pytest.mark.parametrize("read", [decode_table, split_table, check_whole])
 def test_malformed_bytes_are_a_value_error(read, name):
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"\S"):
         read(MALFORMED[name])
 
 

@@ -121,6 +121,13 @@ def test_a_batch_for_several_is_bounded_as_well():
     assert [sink.names for sink in sinks] == [[0, 2], [1, 3]]
 
 
+def test_turns_go_on_where_a_bounded_batch_ended():
+    sinks = [FakeSink(), FakeSink()]
+    dispatcher = dispatcher_with(*[consumer_on(sink) for sink in sinks], batch_bytes=80)
+    dispatcher.deal(filled(20, size=30))  # three messages reach the size of a batch
+    assert [sink.names for sink in sinks] == [list(range(0, 20, 2)), list(range(1, 20, 2))]
+
+
 def test_a_consumer_that_has_room_again_comes_back_behind_the_others():
     sinks = [FakeSink() for _ in range(3)]
     consumers = [consumer_on(sink, prefetch=1) for sink in sinks]

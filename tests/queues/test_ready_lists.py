@@ -31,9 +31,7 @@ class SortedList:
         return min(m.priority, self.max_priority)
 
     def add(self, messages):
-        self.content = sorted(
-            self.content + messages, key=lambda m: (-self.level(m), m.sequence)
-        )
+        self.content = sorted(self.content + messages, key=lambda m: (-self.level(m), m.sequence))
 
     def oldest(self):
         lowest = min(self.level(m) for m in self.content)
