@@ -25,7 +25,7 @@ from queues.storage.reclaim import Reclaimer
 
 RECLAIM_SLICE_S: Final = 0.02  # of work in one go, off the loop
 RECLAIM_REST_S: Final = 0.5  # when there was nothing to reclaim
-SPACE_CHECK_S: Final = 2.0  # between looks at how much room the disk has
+SPACE_CHECK_S: Final = 1.0  # between looks at how much room the disk has
 DEFINITIONS_UID: Final = b"leveret metadata"  # sixteen bytes, as every log's name
 
 _log = logs.get("storage")
@@ -60,6 +60,8 @@ class Durability:
         self._lost_logs = False  # damage took logs of which not even the name is known
         self.host = LogHost(node.timers, node.flush, self._full)
         node.host = self.host
+        self._housekeeping = trio.CancelScope()
+        self._kept_house = trio.Event()  # set when nobody is at the store's files any more
 
     def _full(self, full: bool) -> None:  # noqa: FBT001 - the state, as the store reports it
         if full:
@@ -168,21 +170,34 @@ class Durability:
                 store.start()
             self._recovered.clear()
             task_status.started()
-            nursery.start_soon(self._reclaim)
-            while True:
-                await trio.sleep(SPACE_CHECK_S)
-                await trio.to_thread.run_sync(self.host.store.check_space)
+            try:
+                with self._housekeeping:
+                    async with trio.open_nursery() as keepers:
+                        keepers.start_soon(self._reclaim)
+                        keepers.start_soon(self._watch_space)
+            finally:
+                self._kept_house.set()
 
     async def _reclaim(self) -> None:
         """Give disk space back as messages are settled."""
         reclaimer = Reclaimer(self.host.store)
+        try:
+            while True:
+                more = await trio.to_thread.run_sync(_reclaim_slice, reclaimer)
+                if not more:
+                    await trio.sleep(RECLAIM_REST_S)
+        finally:
+            reclaimer.close()
+
+    async def _watch_space(self) -> None:
         while True:
-            more = await trio.to_thread.run_sync(_reclaim_slice, reclaimer)
-            if not more:
-                await trio.sleep(RECLAIM_REST_S)
+            await trio.sleep(SPACE_CHECK_S)
+            await trio.to_thread.run_sync(self.host.store.check_space)
 
     async def close(self) -> None:
         """Write the last words and let the directory go."""
+        self._housekeeping.cancel()
+        await self._kept_house.wait()
         if self.host.failure is None:
             await self.host.drain()
             for vhost in self._node.vhosts.values():
