@@ -4,16 +4,36 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable
+from typing import Final
 
 import trio
+
+# Cancelled timers are taken out in bulk once there are so many of them.
+CANCELLED_MAX: Final = 1024
+
+
+class Timer:
+    """A deadline. Once cancelled it holds on to nothing."""
+
+    __slots__ = ("_timers", "callback")
+
+    def __init__(self, timers: "Timers", callback: Callable[[], None]) -> None:
+        self._timers = timers
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        if self.callback is not None:
+            self.callback = None
+            self._timers.cancelled_one()
 
 
 class Timers:
     """Calls back at given times (milliseconds since the epoch). Callbacks are plain functions."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._heap: list[tuple[int, int, Timer]] = []
         self._order = itertools.count()
+        self._cancelled = 0
         self._changed = trio.Event()
         self._epoch_ms: float | None = None
 
@@ -23,10 +43,19 @@ class Timers:
             self._epoch_ms = time.time() * 1000 - trio.current_time() * 1000
         return int(self._epoch_ms + trio.current_time() * 1000)
 
-    def call_at(self, when_ms: int, callback: Callable[[], None]) -> None:
-        heapq.heappush(self._heap, (when_ms, next(self._order), callback))
+    def call_at(self, when_ms: int, callback: Callable[[], None]) -> Timer:
+        timer = Timer(self, callback)
+        heapq.heappush(self._heap, (when_ms, next(self._order), timer))
         if self._heap[0][0] == when_ms:
             self._changed.set()
+        return timer
+
+    def cancelled_one(self) -> None:
+        self._cancelled += 1
+        if self._cancelled >= CANCELLED_MAX and self._cancelled * 2 >= len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].callback is not None]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
 
     async def run(self, after: Callable[[], None]) -> None:
         """Serve deadlines for ever; `after` runs once behind each burst of callbacks."""
@@ -34,8 +63,13 @@ class Timers:
             now = self.now_ms()
             due = False
             while self._heap and self._heap[0][0] <= now:
-                due = True
-                heapq.heappop(self._heap)[2]()
+                timer = heapq.heappop(self._heap)[2]
+                callback, timer.callback = timer.callback, None
+                if callback is None:
+                    self._cancelled -= 1
+                else:
+                    due = True
+                    callback()
             if due:
                 after()
             self._changed = trio.Event()

@@ -15,7 +15,7 @@ from broker.protocol.errors import (
 )
 from broker.protocol.tables import Table
 from broker.routes import RouteCache, Target
-from broker.timers import Timers
+from broker.timers import Timer, Timers
 from exchanges.exchange import Exchange
 from exchanges.kinds import KINDS, validate_binding
 from exchanges.routing import needs_headers, route
@@ -406,8 +406,8 @@ class VHost:
     def now_ms(self) -> int:
         return self._timers.now_ms()
 
-    def call_at(self, when_ms: int, callback: Callable[[], None]) -> None:
-        self._timers.call_at(when_ms, callback)
+    def call_at(self, when_ms: int, callback: Callable[[], None]) -> Timer:
+        return self._timers.call_at(when_ms, callback)
 
     def dead_letter(self, queue: Queue, messages: list[Message], reason: str) -> None:
         """Publish to the queue's dead-letter exchange. Deaths that this causes wait their turn."""

@@ -65,6 +65,11 @@ def _bounded(least: int, most: int) -> Callable[[object], int]:
     return parse
 
 
+def _limit(value: object) -> int | None:
+    """A count, or -1 for none."""
+    return None if value == -1 and not isinstance(value, bool) else _count(value)
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise InvalidValueError("expected a string")
@@ -98,7 +103,7 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[object], object]]]] = {
     "x-dead-letter-routing-key": ("dead_letter_routing_key", _text),
     "x-max-priority": ("max_priority", _bounded(0, PRIORITY_MAX)),
     "x-single-active-consumer": ("single_active_consumer", _boolean),
-    "x-delivery-limit": ("delivery_limit", _count),
+    "x-delivery-limit": ("delivery_limit", _limit),
 }
 # Arguments that RabbitMQ's clients send and that choose nothing here, but must be well-formed.
 _ACCEPTED: Final[dict[str, Callable[[object], object]]] = {

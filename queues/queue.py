@@ -9,11 +9,17 @@ from queues.options import QueueOptions
 from queues.ready import FifoReady, PriorityReady, Ready
 
 
+class Timer(Protocol):
+    """A callback to come."""
+
+    def cancel(self) -> None: ...
+
+
 class Context(Protocol):
     """What a queue asks of the broker around it."""
 
     def now_ms(self) -> int: ...
-    def call_at(self, when_ms: int, callback: Callable[[], None]) -> None: ...
+    def call_at(self, when_ms: int, callback: Callable[[], None]) -> "Timer": ...
     def dead_letter(self, queue: "Queue", messages: list[Message], reason: str) -> None: ...
     def queue_unused(self, queue: "Queue") -> None: ...
 
@@ -51,8 +57,10 @@ class Queue:
         "_ready",
         "_store",
         "_touched_ms",
+        "_unused_timer",
         "_waiting",
         "_wake_ms",
+        "_wake_timer",
         "arguments",
         "auto_delete",
         "damaged",
@@ -97,10 +105,13 @@ class Queue:
         self._mixed_expiry = bool(options.max_priority)  # expiry is not in order of delivery
         self._wake_ms: int | None = None  # when the timer for the head's expiry is set
         self._touched_ms = 0
+        self._wake_timer: Timer | None = None
+        self._unused_timer: Timer | None = None
         self._waiting: list[Callable[[], None]] = []
         if options.expires_ms is not None:
             self._touched_ms = context.now_ms()
-            context.call_at(self._touched_ms + options.expires_ms, self._check_unused)
+            due = self._touched_ms + options.expires_ms
+            self._unused_timer = context.call_at(due, self._check_unused)
 
     def damage(self, reason: str) -> None:
         """Its log cannot be vouched for: nothing is taken or given any more."""
@@ -296,8 +307,10 @@ class Queue:
 
     def _wake_at(self, when_ms: int) -> None:
         if self._wake_ms is None or when_ms < self._wake_ms:
+            if self._wake_timer is not None:
+                self._wake_timer.cancel()
             self._wake_ms = when_ms
-            self._context.call_at(when_ms, self._on_wake)
+            self._wake_timer = self._context.call_at(when_ms, self._on_wake)
 
     def _on_wake(self) -> None:
         self._wake_ms = None
@@ -316,7 +329,7 @@ class Queue:
         if due <= now:
             self._context.queue_unused(self)
         else:
-            self._context.call_at(due, self._check_unused)
+            self._unused_timer = self._context.call_at(due, self._check_unused)
 
     def touch(self) -> None:
         """A declare, a get or a leaving consumer counts as use."""
@@ -451,6 +464,9 @@ class Queue:
         """Called by the vhost that forgot it. Consumers are told; the number of ready messages."""
         count = len(self._ready)
         self.deleted = True
+        for timer in (self._wake_timer, self._unused_timer):
+            if timer is not None:
+                timer.cancel()
         self._ready.clear()
         if self._store is not None:
             for receipt in self._store.close():

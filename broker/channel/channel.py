@@ -56,15 +56,23 @@ class Channel:
     def suspend(
         self, wait: Callable[[Callable[[], None]], None], action: Callable[[], None]
     ) -> None:
-        """Handle nothing more until `wait` calls back; then act and go on."""
-        self.suspended = True
+        """Handle nothing more until `wait` calls back; then act and go on.
+
+        Where it calls back at once there was nothing to wait for.
+        """
+        self.suspended = at_once = True
 
         def resume() -> None:
-            if not self.closed:
-                self.suspended = False
+            if self.closed:
+                return
+            self.suspended = False
+            if at_once:
+                action()
+            else:
                 self.link.resume(self, action)
 
         wait(resume)
+        at_once = False
 
     def send(self, kind: "type[Frame]", **arguments: object) -> None:
         self.link.outbox.write(methods.encode(self.number, kind, **arguments))
@@ -104,7 +112,7 @@ class Channel:
         for place, args in enumerate(items, start=1):
             handler(self, methods.decode(key, args))
             if self.suspended and place < len(items):
-                self.backlog.append((self.number, key, items[place:]))
+                self.backlog.append((self.number, key, [*items[place:]]))
                 return
 
     def _settle(self, items: list[tuple[int, int]], how: Settlement) -> None:

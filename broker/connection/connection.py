@@ -78,9 +78,7 @@ class Connection:
         self.state = State.HANDSHAKE
         self._transport = transport
         self._node = node
-        self._reader = FrameReader(
-            frame_max=HANDSHAKE_FRAME_BYTES, message_bytes_max=node.config.message_bytes_max
-        )
+        self._reader = FrameReader(frame_max=HANDSHAKE_FRAME_BYTES, message_bytes_max=0)
         self._batches: deque[Batch] = deque()  # read during the handshake, not yet looked at
         self._channels: dict[int, Channel] = {}
         self._closing_channels: set[int] = set()  # channel.close sent; waiting for close-ok
@@ -138,7 +136,9 @@ class Connection:
         self.frame_max = session.frame_max
         self.channel_max = session.channel_max
         self.capabilities = session.capabilities
-        self._reader.set_frame_max(session.frame_max)
+        self._reader.set_limits(
+            frame_max=session.frame_max, message_bytes_max=self._node.config.message_bytes_max
+        )
         if session.client_name:
             self.name = f"{self.name} - {session.client_name}"
             self._log = self._log.bind(name=session.client_name)

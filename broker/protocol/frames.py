@@ -100,8 +100,9 @@ class FrameReader:
         self._open: dict[int, _Assembly] = {}
         self.failure: ConnectionFailure | None = None
 
-    def set_frame_max(self, frame_max: int) -> None:
+    def set_limits(self, *, frame_max: int, message_bytes_max: int) -> None:
         self._limit = frame_max - FRAME_OVERHEAD_BYTES
+        self._message_bytes_max = message_bytes_max
 
     def abandon(self, channel: int) -> None:
         """We closed this channel: skip what still comes for it, until the peer's close-ok."""

@@ -21,6 +21,13 @@ def user_who_may_write(pattern="", name="guest"):
     return User(name, tags=(), permissions={"/": permission})
 
 
+class FakeTimer:
+    """One that never rings."""
+
+    def cancel(self):
+        pass
+
+
 class FakeTimers:
     """A clock that is set by hand and never rings."""
 
@@ -31,7 +38,7 @@ class FakeTimers:
         return self.now
 
     def call_at(self, when_ms, callback):
-        pass
+        return FakeTimer()
 
 
 class FakeLink:

@@ -91,3 +91,20 @@ async def test_time_is_wall_clock_time_that_follows_trios_clock(autojump_clock, 
     await trio.sleep(3600)
     assert 3_600_000 <= timers.now_ms() - start <= 3_600_001
     assert start > 1_600_000_000_000
+
+
+async def test_a_cancelled_timer_lets_go_of_its_callback_and_never_rings(autojump_clock):
+    timers = Timers()
+    rung = []
+    cancelled = [
+        timers.call_at(timers.now_ms() + 50, lambda: rung.append("no")) for _ in range(5000)
+    ]
+    timers.call_at(timers.now_ms() + 60, lambda: rung.append("yes"))
+    for timer in cancelled:
+        timer.cancel()
+        timer.cancel()
+    assert all(timer.callback is None for timer in cancelled)
+    assert len(timers._heap) < 1500, "cancelled ones do not pile up"
+    with trio.move_on_after(1):
+        await timers.run(lambda: None)
+    assert rung == ["yes"]

@@ -118,7 +118,7 @@ def test_frames_up_to_frame_max_pass_and_it_can_grow():
 
     reader = new_reader()
     assert len(read_all(reader, [publish(bytes(BIG - 1))])) == 1
-    reader.set_frame_max(FRAME_MAX + 1)
+    reader.set_limits(frame_max=FRAME_MAX + 1, message_bytes_max=2**27)
     assert len(read_all(reader, [publish(bytes(BIG))])) == 1
     assert reader.failure is None
     assert read_all(reader, [publish(bytes(BIG + 1))]) == []

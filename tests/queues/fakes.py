@@ -22,6 +22,21 @@ def names(messages):
     return [int(m.address) for m in messages]
 
 
+class FakeTimer:
+    """A callback that can be cancelled."""
+
+    def __init__(self, callback):
+        self.callback = callback
+
+    def cancel(self):
+        self.callback = None
+
+    def ring(self):
+        callback, self.callback = self.callback, None
+        if callback is not None:
+            callback()
+
+
 class FakeContext:
     """A clock that is moved by hand, and a record of what the queue asked for."""
 
@@ -36,18 +51,20 @@ class FakeContext:
         return self.now
 
     def call_at(self, when_ms, callback):
-        heapq.heappush(self._timers, (when_ms, next(self._order), callback))
+        timer = FakeTimer(callback)
+        heapq.heappush(self._timers, (when_ms, next(self._order), timer))
+        return timer
 
     @property
     def timers(self):
-        return len(self._timers)
+        return sum(timer.callback is not None for _, _, timer in self._timers)
 
     def advance(self, ms):
         """Let time pass, one millisecond after the other."""
         for _ in range(ms):
             self.now += 1
             while self._timers and self._timers[0][0] <= self.now:
-                heapq.heappop(self._timers)[2]()
+                heapq.heappop(self._timers)[2].ring()
 
     def dead_letter(self, queue, messages, reason):
         self.dead += [(name, reason) for name in names(messages)]

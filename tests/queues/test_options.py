@@ -64,7 +64,7 @@ REFUSED = [
     ("x-max-priority", "5"),
     ("x-single-active-consumer", "true"),
     ("x-single-active-consumer", 1),
-    ("x-delivery-limit", -1),
+    ("x-delivery-limit", -2),
     ("x-queue-type", "odd"),
     ("x-queue-type", 5),
     ("x-queue-type", ["classic"]),

@@ -1,0 +1,228 @@
+"""Damaged files: a torn tail is cut, anything else is named, and only what is hurt refuses."""
+
+import pytest
+
+from tests.durability.life import drain
+from tests.durability.test_lives import start_and_fail
+from tests.support.frames import Basic, Queue
+from tests.support.wire import ChannelClosedError
+
+HEADER_BYTES = 4096
+FRAME_MAGIC = b"LVRF"
+
+
+class LogFile:
+    """The only log file of a data directory, while no broker runs."""
+
+    def __init__(self, life):
+        [self.path] = sorted(life.data_dir.glob("wal-*"))
+        self.content = bytearray(self.path.read_bytes())
+
+    def end(self):
+        """Where the bytes that were ever written end."""
+        return len(self.content.rstrip(b"\0"))
+
+    def find(self, text):
+        [place] = [n for n in range(self.end()) if self.content.startswith(text, n)]
+        return place
+
+    def frames(self):
+        places = []
+        place = self.content.find(FRAME_MAGIC)
+        while place >= 0:
+            places.append(place)
+            place = self.content.find(FRAME_MAGIC, place + 1)
+        return places
+
+    def flip(self, place):
+        self.content[place] ^= 0x10
+        self.path.write_bytes(self.content)
+
+    def wipe(self, start, end):
+        self.content[start:end] = bytes(end - start)
+        self.path.write_bytes(self.content)
+
+
+def keep_apart(publisher):
+    """More bytes than those over which a bad sector may have spread."""
+    for _ in range(10):
+        publisher.publish("", "between", b"-" * 2000)
+
+
+def fill(life, *names):
+    """Each queue gets ten messages, each of them confirmed by itself, and so in its own frame."""
+    publisher = life.confirming()
+    for name in (*names, "between"):
+        publisher.channel.declare_queue(name, durable=True)
+    keep_apart(publisher)
+    for number in range(10):
+        for name in names:
+            publisher.publish("", name, b"<%s %d>" % (name.encode(), number))
+    return publisher
+
+
+def bodies(name, numbers=range(10)):
+    return [b"<%s %d>" % (name.encode(), number) for number in numbers]
+
+
+def refusal(life, name):
+    """How a queue refuses every use; the text of it."""
+    texts = set()
+    for method in (
+        Basic.Get(queue=name),
+        Basic.Consume(queue=name),
+        Queue.Purge(queue=name),
+        Queue.Declare(queue=name, passive=True),
+    ):
+        with pytest.raises(ChannelClosedError) as error:
+            channel = life.channel()
+            channel.send(method)
+            channel.expect(Basic.CancelOk)
+        assert error.value.method.reply_code == 404, method
+        texts.add(error.value.method.reply_text)
+    [text] = texts
+    return text
+
+
+@pytest.mark.parametrize("kept", [0, 1, 40, 43, 44, 100, -1])
+def test_a_torn_tail_is_cut_and_all_before_it_is_there(life, kept):
+    """The last frame was being written when the power went: so many bytes of it arrived."""
+    publisher = fill(life, "q")
+    publisher.publish("", "q", b"<torn>")
+    life.kill()
+    log = LogFile(life)
+    last = log.frames()[-1]
+    log.wipe(last + kept if kept >= 0 else log.end() + kept, log.end())
+    life.start()
+    if kept not in (0, 1):  # a byte is not enough to be seen
+        assert "torn write cut from wal-" in life.process.log_text()
+    assert drain(life.channel(), "q") == bodies("q")
+    life.confirming().publish("", "q", b"goes on")
+    life.restart("kill")
+    assert b"goes on" in drain(life.channel(), "q")
+
+
+def test_garbage_behind_the_end_is_cut(life):
+    fill(life, "q")
+    life.kill()
+    log = LogFile(life)
+    end = log.end()
+    log.content[end : end + 3000] = bytes(range(250)) * 12
+    log.path.write_bytes(log.content)
+    life.start()
+    assert drain(life.channel(), "q") == bodies("q")
+
+
+def test_a_flipped_byte_in_a_message_damages_its_queue_and_no_other(life):
+    fill(life, "sound", "hurt").barrier()
+    life.kill()
+    log = LogFile(life)
+    log.flip(log.find(b"<hurt 4>") + 6)
+    life.start()
+    assert "is damaged" in refusal(life, "hurt")
+    assert "wal-" in life.process.log_text()
+    assert "queue_damaged" in life.process.log_text()
+    publisher = life.confirming()
+    publisher.publish("", "sound", b"more")
+    assert drain(publisher.channel, "sound") == [*bodies("sound"), b"more"]
+    publisher.send("", "hurt", b"refused")
+    publisher.channel.expect(Basic.Nack)
+    life.restart("stop")
+    assert "is damaged" in refusal(life, "hurt")
+
+
+def test_a_flipped_byte_in_a_frame_s_header_damages_what_was_in_it(life):
+    fill(life, "sound", "hurt").barrier()
+    life.kill()
+    log = LogFile(life)
+    frame = max(place for place in log.frames() if place < log.find(b"<hurt 4>"))
+    log.flip(frame + 8)
+    life.start()
+    assert "is damaged" in refusal(life, "hurt")
+    assert drain(life.channel(), "between") == [b"-" * 2000] * 10
+
+
+def test_a_queue_whose_whole_log_is_lost_is_not_taken_for_an_empty_one(life):
+    """The frame that named the log is gone, and with it all that says whose log it was."""
+    publisher = life.confirming()
+    for name in ("between", "hurt"):
+        publisher.channel.declare_queue(name, durable=True)
+    keep_apart(publisher)
+    publisher.publish("", "hurt", b"<hurt 0>")
+    keep_apart(publisher)
+    life.kill()
+    log = LogFile(life)
+    frame = max(place for place in log.frames() if place < log.find(b"<hurt 0>"))
+    log.flip(frame + 8)
+    life.start()
+    assert "is damaged" in refusal(life, "hurt")
+    assert drain(life.channel(), "between") == [b"-" * 2000] * 20
+
+
+@pytest.mark.xfail(strict=True, reason="a damaged queue refuses to be deleted, too")
+def test_a_damaged_queue_can_be_deleted_and_made_anew(life):
+    fill(life, "hurt").barrier()
+    life.kill()
+    log = LogFile(life)
+    log.flip(log.find(b"<hurt 4>") + 6)
+    life.start()
+    life.channel().rpc(Queue.Delete(queue="hurt"))
+    publisher = life.confirming()
+    publisher.channel.declare_queue("hurt", durable=True)
+    publisher.publish("", "hurt", b"new")
+    life.restart("kill")
+    assert drain(life.channel(), "hurt") == [b"new"]
+
+
+def test_damaged_definitions_stop_the_start_in_one_line(life):
+    channel = life.channel()
+    channel.declare_queue("a-telling-name", durable=True)
+    life.confirming().barrier()
+    life.kill()
+    log = LogFile(life)
+    log.flip(log.find(b"a-telling-name"))
+    before = log.path.read_bytes()
+    for _ in range(2):
+        code, said = start_and_fail(life.data_dir)
+        assert code == 1
+        assert said.splitlines()[-1].startswith("leveret: the definitions are damaged: wal-")
+        assert "Traceback" not in said
+    assert log.path.read_bytes() == before
+
+
+def test_lost_definitions_are_not_taken_for_none(life):
+    """The very first frame, which names the log of the definitions, is gone."""
+    fill(life, "q").barrier()
+    life.kill()
+    log = LogFile(life)
+    log.flip(log.frames()[0] + 8)
+    code, said = start_and_fail(life.data_dir)
+    assert code == 1
+    assert "leveret: the definitions are damaged: " in said
+    assert "Traceback" not in said
+
+
+def test_a_damaged_file_header_stops_the_start_in_one_line(life):
+    fill(life, "q")
+    life.kill()
+    log = LogFile(life)
+    log.flip(20)
+    code, said = start_and_fail(life.data_dir)
+    assert code == 1
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith("leveret: cannot use data directory")
+
+
+def test_files_of_another_version_stop_the_start_in_one_line(life):
+    from zlib import crc32
+
+    fill(life, "q")
+    life.kill()
+    log = LogFile(life)
+    log.content[8] = 77
+    log.content[40:44] = crc32(bytes(log.content[:40])).to_bytes(4, "little")
+    log.path.write_bytes(log.content)
+    code, said = start_and_fail(life.data_dir)
+    assert code == 1
+    assert "format version 77" in said.splitlines()[-1]
+    assert "Traceback" not in said
