@@ -91,7 +91,7 @@ Report = Ready | Done | Failed
 
 def queue_names(scenario: LoadScenario) -> list[str]:
     """Equally long names, since the routing key is part of a delivery's size."""
-    return [f"bench-{scenario.name}-{index:02}" for index in range(scenario.queues)]
+    return [f"bench-{scenario.name}-{index:03}" for index in range(scenario.queues)]
 
 
 def message_properties(scenario: LoadScenario, index: int) -> commands.Basic.Properties:

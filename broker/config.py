@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker.auth import compile_pattern, decode_password_hash
-from broker.settings import Choice, Directory, Names, Seconds, Setting, Text, WholeNumber
+from broker.settings import Choice, Directory, Memory, Names, Seconds, Setting, Text, WholeNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -128,6 +128,14 @@ class Config:
     # An idle connection costs up to 60 KB, so this many take about 1 GB and no more.
     connections_max: int = _setting(
         WholeNumber(1, 1_000_000), 16384, "Most AMQP connections open at once."
+    )
+    # Leaves room for what publishers have under way, and for the operating system's page cache.
+    memory_limit: float | int = _setting(
+        Memory(), 0.4, "Memory in use above which publishers have to wait."
+    )
+    # What settles need while publishers wait, and a place for files to be compacted to.
+    disk_free_bytes_min: int = _setting(
+        WholeNumber(0, 2**50), 256 * 2**20, "Free disk space under which publishers have to wait."
     )
     # Long enough for clients to answer connection.close, short enough for any service manager.
     shutdown_grace_s: float = _setting(

@@ -10,14 +10,14 @@ import trio
 from broker import logs
 from broker.definitions import durable_definitions, replay
 from broker.journal import STARTED, STOPPED, Journal
-from broker.log_host import HostedLog, LogHost
+from broker.log_host import HostedLog, LogHost, Threads, at_once
 from broker.node import Node
 from broker.startup import StartupError
 from broker.vhost import VHost, is_durable
 from queues.durable import DurableStore
 from queues.paged import HotBudget
 from queues.queue import Queue
-from queues.storage.disk import RealDisk
+from queues.storage.disk import Disk, RealDisk
 from queues.storage.errors import StorageError
 from queues.storage.log_store import LogStore
 from queues.storage.options import StoreEvents, StoreOptions
@@ -49,26 +49,39 @@ def _has_lost_logs(store: LogStore) -> bool:
 
 
 class Durability:
-    """The storage of a node, from opening to closing."""
+    """The storage of a node, from opening to closing.
 
-    def __init__(self, node: Node) -> None:
+    Without threads its caller flushes the store and keeps house, and so decides when what happens.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        *,
+        disk: Disk | None = None,
+        threaded: bool = True,
+        options: StoreOptions | None = None,
+    ) -> None:
         self._node = node
+        self._disk = disk
+        self._threaded = threaded
+        self._options = options or StoreOptions(free_bytes_min=node.config.disk_free_bytes_min)
         self._budget = HotBudget()
         self._recovered: list[DurableStore] = []
         self._journal: Journal
         self._stopped_cleanly = False  # the last run came to its end, and this one has not begun
         self._lost_logs = False  # damage took logs of which not even the name is known
-        self.host = LogHost(node.timers, node.flush, self._full)
+        self._off_loop = Threads() if threaded else at_once
+        self.host = LogHost(node.timers, node.flush, self._full, self._off_loop)
         node.host = self.host
         self._housekeeping = trio.CancelScope()
         self._kept_house = trio.Event()  # set when nobody is at the store's files any more
 
     def _full(self, full: bool) -> None:  # noqa: FBT001 - the state, as the store reports it
         if full:
-            self._node.block("the disk is nearly full")
+            self._node.raise_alarm("disk", "low on disk")
         else:
-            self._node.unblock()
-            self._node.flush()
+            self._node.clear_alarm("disk")
 
     def open(self) -> None:
         """Recover everything. Raises StartupError where the directory cannot be used."""
@@ -79,8 +92,13 @@ class Durability:
             full=self.host.told_full,
         )
         try:
-            disk = RealDisk(config.data_dir)
-            store = LogStore.open(disk, StoreOptions(), events, new_store_id=lambda: os.urandom(16))
+            store = LogStore.open(
+                self._disk or RealDisk(config.data_dir),
+                self._options,
+                events,
+                new_store_id=lambda: os.urandom(16),
+                threaded=self._threaded,
+            )
         except (StorageError, OSError) as error:
             raise StartupError(f"cannot use data directory {config.data_dir}: {error}") from error
         self.host.use(store)
@@ -171,12 +189,17 @@ class Durability:
             self._recovered.clear()
             task_status.started()
             try:
-                with self._housekeeping:
-                    async with trio.open_nursery() as keepers:
-                        keepers.start_soon(self._reclaim)
-                        keepers.start_soon(self._watch_space)
+                if self._threaded:
+                    await self._keep_house()
             finally:
                 self._kept_house.set()
+
+    async def _keep_house(self) -> None:
+        """Until the store closes."""
+        with self._housekeeping:
+            async with trio.open_nursery() as keepers:
+                keepers.start_soon(self._reclaim)
+                keepers.start_soon(self._watch_space)
 
     async def _reclaim(self) -> None:
         """Give disk space back as messages are settled."""
@@ -206,4 +229,4 @@ class Durability:
             await self.host.drain()
             self._journal.record(STOPPED)
             await self.host.drain()
-        await trio.to_thread.run_sync(self.host.store.close)
+        await self._off_loop(self.host.store.close)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import trio
 
@@ -38,6 +38,30 @@ REPLAY_BYTES: Final = 8 * 1024 * 1024  # read at once while recovering
 NODE: Final = 1  # this node's number within its groups, as long as there are no others
 
 _log = logs.get("log")
+
+T = TypeVar("T")
+
+
+class OffLoop(Protocol):
+    """Does what waits for the disk away from the loop."""
+
+    async def __call__(self, work: Callable[[], T]) -> T: ...
+
+
+class Threads:
+    """In a thread, as few at a time as do not disturb each other on one disk."""
+
+    def __init__(self) -> None:
+        self._limiter = trio.CapacityLimiter(COLD_READS_MAX)
+
+    async def __call__(self, work: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(work, limiter=self._limiter)
+
+
+async def at_once(work: Callable[[], T]) -> T:
+    """Here and now, where there are no threads."""
+    await trio.lowlevel.checkpoint()
+    return work()
 
 
 class Machine(Protocol):
@@ -95,7 +119,11 @@ class LogHost:
     """Drives the Raft groups of a node on one store. For the loop's thread, but for `told_*`."""
 
     def __init__(
-        self, timers: Timers, flush: Callable[[], None], on_full: Callable[[bool], None]
+        self,
+        timers: Timers,
+        flush: Callable[[], None],
+        on_full: Callable[[bool], None],
+        off_loop: OffLoop,
     ) -> None:
         self.store: LogStore  # set by `use`, once it is open
         self.pending_bytes = 0  # handed over by machines and not yet durable
@@ -103,6 +131,7 @@ class LogHost:
         self._timers = timers
         self._flush_node = flush
         self._on_full = on_full
+        self.off_loop = off_loop
         self._voters = Voters((NODE,))
         self._random = Random(0)  # noqa: S311 - spreads elections; a group of one has none
         self._dirty: list[HostedLog] = []
@@ -114,7 +143,6 @@ class LogHost:
         self._submits: deque[_Submit] = deque()
         self._token = trio.lowlevel.current_trio_token()
         self._nursery: trio.Nursery | None = None
-        self._limiter = trio.CapacityLimiter(COLD_READS_MAX)
         self._relief = trio.Event()
         self._failed = trio.Event()
 
@@ -377,7 +405,7 @@ class LogHost:
             return  # deleted meanwhile
         fetch = partial(self.store.read_indexes, log.gid, indexes, bytes_max=COLD_READ_BYTES)
         try:
-            entries = await trio.to_thread.run_sync(fetch, limiter=self._limiter)
+            entries = await self.off_loop(fetch)
         except CorruptRecordError as error:
             _log.error("corrupt", reason=str(error))
             if log.machine is not None:

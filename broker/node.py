@@ -41,6 +41,7 @@ class Node:
         self.dirty: list[Member] = []
         self.plain_properties: set[bytes] = set()  # see broker.channel.inspection
         self.blocked: str | None = None  # why nobody may publish now
+        self._alarms: dict[str, str] = {}  # what is short, and the words for it
         self.stopping = False
 
     def flush(self) -> None:
@@ -51,13 +52,17 @@ class Node:
         while dirty:
             dirty.pop().flush()
 
-    def block(self, reason: str) -> None:
-        """Keep publishes back, and nothing else, until `unblock`."""
-        _log.warning("blocked", reason=reason)
+    def raise_alarm(self, name: str, reason: str) -> None:
+        """Keep publishes back, and nothing else, until the last alarm is over."""
+        _log.warning("alarm", name=name, reason=reason)
+        self._alarms[name] = reason
         self.blocked = reason
 
-    def unblock(self) -> None:
-        _log.info("unblocked")
-        self.blocked = None
-        for connection in list(self.connections):
-            connection.unblocked()
+    def clear_alarm(self, name: str) -> None:
+        _log.info("alarm_over", name=name)
+        self._alarms.pop(name, None)
+        self.blocked = next(iter(self._alarms.values()), None)
+        if self.blocked is None:
+            for connection in list(self.connections):
+                connection.unblocked()
+            self.flush()

@@ -22,10 +22,12 @@ from broker.http.server import make_handler
 from broker.node import Node
 from broker.startup import open_listeners, prepare_data_dir
 from broker.version import VERSION
+from flow_control.memory import MemoryAlarm, Process, memory_bytes
 from flow_control.outbox import Outbox
 
 # Connections beyond the limit that may still shake hands, to be told so; others are closed at once.
 REFUSALS_MAX: Final = 64
+MEMORY_CHECK_S: Final = 0.25  # at a gigabit a second, 30 MB come between two looks
 
 _log = logs.get("server")
 
@@ -99,6 +101,7 @@ async def serve(
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(node.timers.run, node.flush)
+            nursery.start_soon(_watch_memory, node)
             await nursery.start(durability.run)
             async with trio.open_nursery() as doors:
                 serve_amqp = partial(trio.serve_listeners, server.handle, amqp)
@@ -115,6 +118,22 @@ async def serve(
             await durability.close()
             nursery.cancel_scope.cancel()
     _log.info("stopped")
+
+
+async def _watch_memory(node: Node) -> None:
+    """Raise the memory alarm when this process uses too much, and clear it when it does not."""
+    limit = node.config.memory_limit
+    alarm = MemoryAlarm(limit if isinstance(limit, int) else int(limit * memory_bytes()))
+    process = Process()
+    while True:
+        if alarm.update(process.used_bytes()):
+            if alarm.on:
+                node.raise_alarm("memory", "low on memory")
+            else:
+                node.clear_alarm("memory")
+        if alarm.on:
+            process.give_back()
+        await trio.sleep(MEMORY_CHECK_S)
 
 
 def _is_loopback(host: str) -> bool:

@@ -69,6 +69,26 @@ class Seconds:
 
 
 @dataclass(frozen=True)
+class Memory:
+    """An amount of memory: a share of what there is, or a number of bytes."""
+
+    allowed: str = "a share of memory from 0.01 to 1.0, or a number of bytes from 33554432 up"
+
+    def from_text(self, text: str) -> float | int:
+        return self.check(int(text) if text.isdigit() else float(text))
+
+    def check(self, value: object) -> float | int:
+        if isinstance(value, float) and 0.01 <= value <= 1.0:
+            return value
+        if isinstance(value, int) and not isinstance(value, bool):
+            if value == 1:
+                return 1.0
+            if value >= 32 * 2**20:  # less than the broker itself takes
+                return value
+        raise ValueError
+
+
+@dataclass(frozen=True)
 class Text:
     """A text that is not empty, perhaps of a certain form."""
 

@@ -1,0 +1,235 @@
+"""A disk that fails ends the node and confirms nothing; a full one only holds publishers up."""
+
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+
+from broker.journal import Journal
+from broker.log_host import LogHost, Threads
+from broker.startup import DiskFailedError
+from broker.timers import Timers
+from queues.durable import DurableStore
+from queues.paged import HotBudget
+from queues.storage.log_store import LogStore
+from queues.storage.options import StoreEvents, StoreOptions
+from tests.durability.test_store_model import Holder, make_message, name_of
+from tests.support.simdisk import SimDisk, input_output_error
+
+OPTIONS = StoreOptions(wal_file_bytes=64 * 1024, free_bytes_min=256 * 1024)
+UID = b"sixteen bytes id"
+
+
+class Queue:
+    """A durable queue on a host, with what it confirmed."""
+
+    def __init__(self, host):
+        self.log = host.open(UID)
+        holder = Holder(lambda messages: None)
+        self.store = DurableStore(self.log, holder, HotBudget(), lambda: 0)
+        holder.store = self.store
+        self.log.machine = self.store
+        if self.log.gid is not None:
+            checkpoint, entries = host.checkpoint_of(self.log), host.replay(self.log)
+            self.store.recover(checkpoint, entries, stopped_cleanly=False)
+        self.confirmed = []
+        self.published = 0
+
+    def publish(self):
+        message = make_message(self.published)
+        self.store.enqueue([message], _Receipt(partial(self.confirmed.append, self.published)))
+        self.published += 1
+
+    async def all_confirmed(self):
+        with trio.fail_after(5):
+            while len(self.confirmed) < self.published:
+                await trio.sleep(0.001)
+
+    async def all_loaded(self):
+        with trio.fail_after(5):
+            while self.store.ready.available < len(self.store.ready):
+                await trio.sleep(0.001)
+
+
+class _Receipt:
+    def __init__(self, stored):
+        self._stored = stored
+
+    def stored(self, refused):
+        assert not refused
+        self._stored()
+
+
+class Node:
+    """A host on a simulated disk, running."""
+
+    def __init__(self, disk):
+        self.fulls = []
+        self.timers = Timers()
+        self.host = LogHost(self.timers, self.flush, self.fulls.append, Threads())
+        events = StoreEvents(self.host.told_durable, self.host.told_failed, self.host.told_full)
+        self.host.use(LogStore.open(disk, OPTIONS, events, new_store_id=lambda: b"s" * 16))
+
+    def flush(self):
+        self.host.flush()
+
+    async def until_full_is(self, full):
+        with trio.fail_after(5):
+            while not self.fulls or self.fulls[-1] is not full:
+                await trio.sleep(0.001)
+
+
+@asynccontextmanager
+async def running(disk):
+    node = Node(disk)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.timers.run, node.flush)
+        await nursery.start(node.host.run)
+        yield node
+        nursery.cancel_scope.cancel()
+
+
+async def names_after_a_restart(disk):
+    disk.kill()
+    async with running(disk) as node:
+        queue = Queue(node.host)
+        queue.store.start()
+        await queue.all_loaded()
+        return [name_of(m) for m in queue.store.ready]
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+async def test_a_disk_that_fails_ends_the_node_and_nothing_is_confirmed_any_more(operation):
+    disk = SimDisk()
+    queue = None
+
+    def fail_once(happening, name):
+        if happening == operation:
+            disk.fault = None  # a second try would succeed, and must not be made
+            input_output_error(happening, name)
+
+    with pytest.RaisesGroup(DiskFailedError, flatten_subgroups=True):
+        async with running(disk) as node:
+            queue = Queue(node.host)
+            for _ in range(5):
+                queue.publish()
+            node.flush()
+            await queue.all_confirmed()
+            disk.fault = fail_once
+            queue.publish()
+            node.flush()
+            await trio.sleep_forever()
+    assert queue.confirmed == [0, 1, 2, 3, 4]
+    queue.publish()
+    node.flush()
+    await trio.testing.wait_all_tasks_blocked(0.05)
+    assert queue.confirmed == [0, 1, 2, 3, 4]
+    assert (await names_after_a_restart(disk))[:5] == [0, 1, 2, 3, 4]
+
+
+async def test_a_new_file_that_cannot_be_made_durable_ends_the_node():
+    disk = SimDisk()
+    queue = None
+
+    def fail_in_the_directory(happening, name):
+        if happening == "sync directory":
+            input_output_error(happening, name)
+
+    with pytest.RaisesGroup(DiskFailedError, flatten_subgroups=True):
+        async with running(disk) as node:
+            queue = Queue(node.host)
+            queue.publish()
+            node.flush()
+            await queue.all_confirmed()
+            disk.fault = fail_in_the_directory
+            while True:
+                for _ in range(50):
+                    queue.publish()
+                node.flush()
+                await queue.all_confirmed()
+    confirmed = list(queue.confirmed)
+    assert 0 < len(confirmed) < queue.published
+    assert (await names_after_a_restart(disk))[: len(confirmed)] == confirmed
+
+
+async def test_a_failed_read_of_messages_ends_the_node():
+    disk = SimDisk()
+    async with running(disk) as node:
+        queue = Queue(node.host)
+        queue.publish()
+        node.flush()
+        await queue.all_confirmed()
+    disk.kill()
+    with pytest.RaisesGroup(OSError, flatten_subgroups=True):
+        async with running(disk) as node:
+            queue = Queue(node.host)
+            disk.fault = partial(fail_on, "read")
+            queue.store.start()
+            await trio.sleep_forever()
+
+
+def fail_on(operation, happening, name):
+    if happening == operation:
+        input_output_error(happening, name)
+
+
+async def test_a_full_disk_is_reported_and_waited_out_and_settles_go_on():
+    disk = SimDisk(capacity_bytes=512 * 1024)
+    async with running(disk) as node:
+        queue = Queue(node.host)
+        for _ in range(10):
+            queue.publish()
+        node.flush()
+        await queue.all_confirmed()
+        disk.capacity_bytes = disk.used_bytes()
+        await trio.to_thread.run_sync(node.host.store.check_space)
+        await node.until_full_is(True)
+        taken = queue.store.ready.take(4, 1 << 30)
+        queue.store.settle(taken)
+        await node.host.drain()  # what is left is for this
+        disk.capacity_bytes = 1 << 30
+        await trio.to_thread.run_sync(node.host.store.check_space)
+        await node.until_full_is(False)
+        queue.publish()
+        node.flush()
+        await queue.all_confirmed()
+    assert await names_after_a_restart(disk) == [4, 5, 6, 7, 8, 9, 10]
+
+
+async def test_what_no_room_was_left_for_is_confirmed_when_there_is_room_again():
+    """Even the reserve can be used up: then nothing is confirmed, and nothing is lost."""
+    disk = SimDisk(capacity_bytes=512 * 1024)
+    async with running(disk) as node:
+        queue = Queue(node.host)
+        disk.capacity_bytes = disk.used_bytes()
+        while not node.fulls:
+            for _ in range(50):
+                queue.publish()
+            node.flush()
+            with trio.fail_after(5):
+                while len(queue.confirmed) < queue.published and not node.fulls:
+                    await trio.sleep(0.001)
+        assert node.fulls == [True]
+        assert 0 < len(queue.confirmed) < queue.published
+        disk.capacity_bytes = 1 << 30
+        await trio.to_thread.run_sync(node.host.store.check_space)
+        await queue.all_confirmed()
+        assert queue.confirmed == list(range(queue.published))
+    assert await names_after_a_restart(disk) == list(range(queue.published))
+
+
+async def test_definitions_are_not_called_durable_on_a_failing_disk():
+    disk = SimDisk()
+    told = []
+    with pytest.RaisesGroup(DiskFailedError, flatten_subgroups=True):
+        async with running(disk) as node:
+            log = node.host.open(UID)
+            journal = log.machine = Journal(log, lambda: [])
+            journal.record("exchange", "/", "x", "fanout", False, False, {})
+            journal.when_durable(partial(told.append, "safe"))
+            disk.fault = partial(fail_on, "sync")
+            node.flush()
+            await trio.sleep_forever()
+    assert journal.pending
+    assert told == []

@@ -1,0 +1,93 @@
+"""A real file system that is full: publishers wait and are told, everything else goes on."""
+
+import subprocess
+
+import pytest
+
+from tests.durability.life import Life, drain
+from tests.support.frames import Basic, Confirm, Connection
+from tests.support.waiting import eventually
+from tests.support.wire import ALL_CAPABILITIES
+
+# Two files of the log, what must stay free, and some room.
+DISK_BYTES = 512 * 1024 * 1024
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A life whose data directory is a small file system of its own."""
+    data_dir = tmp_path / "life" / "data"
+    data_dir.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(data_dir)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no permission to mount a file system")
+    try:
+        life = Life(tmp_path / "life")
+        yield life
+        life.end()
+    finally:
+        subprocess.run(["umount", "-l", str(data_dir)], check=True)
+
+
+def fill_up(life):
+    """Leave not a byte."""
+    with (life.data_dir / "filling").open("wb") as filling:
+        try:
+            while True:
+                filling.write(bytes(1024 * 1024))
+                filling.flush()
+        except OSError:
+            return filling.name
+
+
+def test_a_full_disk_holds_publishers_up_and_nothing_else(small_disk):
+    life = small_disk
+    publisher = life.confirming()
+    publisher.channel.declare_queue("q", durable=True)
+    publisher.publish_all("q", [b"%d" % n for n in range(20)])
+    both = life.channel()
+    both.rpc(Confirm.Select())
+    both.qos(5)
+    both.consume("q")
+    held = both.deliveries(5)
+    silent = life.channel(capabilities={**ALL_CAPABILITIES, "connection.blocked": False})
+
+    filling = fill_up(life)
+    eventually(lambda: "node.blocked" in life.process.log_text(), "the broker to notice")
+    both.publish("", "q", b"while full", delivery_mode=2)
+    blocked = both.conn.expect(Connection.Blocked)
+    assert blocked.reason == "the disk is nearly full"
+    silent.publish("", "q", b"in silence", delivery_mode=2)
+
+    # Consuming goes on, on the very same channel, and so does everybody else.
+    both.ack(held[-1].delivery_tag, multiple=True)
+    assert [d.body for d in both.deliveries(5)] == [b"%d" % n for n in range(5, 10)]
+    assert life.channel().count("q") == 10
+    assert both.pending() == []
+
+    (life.data_dir / "filling").unlink()
+    assert filling.endswith("filling")
+    both.conn.expect(Connection.Unblocked)
+    both.expect(Basic.Ack)
+    silent.count("q")
+    assert silent.conn.pending(0) == []
+    life.confirming().barrier()
+    life.restart("kill")
+    left = drain(life.channel(), "q")
+    assert left[:15] == [b"%d" % n for n in range(5, 20)]
+    assert sorted(left[15:]) == [b"in silence", b"while full"]
+    assert "Traceback" not in life.process.log_text()
+
+
+def test_a_broker_that_starts_on_a_full_disk_serves_consumers(small_disk):
+    life = small_disk
+    publisher = life.confirming()
+    publisher.channel.declare_queue("q", durable=True)
+    publisher.publish_all("q", [b"1", b"2"])
+    life.kill()
+    fill_up(life)
+    life.start()
+    channel = life.channel()
+    assert drain(channel, "q") == [b"1", b"2"]
+    channel.publish("", "q", b"3", delivery_mode=2)
+    channel.conn.expect(Connection.Blocked)

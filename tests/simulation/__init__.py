@@ -1,0 +1,1 @@
+"""A whole node on a simulated disk: seeded lives with crashes, and what must be true throughout."""

@@ -1,0 +1,237 @@
+"""What a node promised: which messages must be there, may be there, and must never come back."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from queues.message import Message
+
+
+class BrokenPromiseError(AssertionError):
+    """The node did what it must not, or not what it must."""
+
+
+def check(kept: object, *said: object) -> None:
+    if not kept:
+        raise BrokenPromiseError(" ".join(map(str, said)))
+
+
+def number_of(message: Message) -> int:
+    """The number that the body of every simulated message begins with."""
+    body = message.frames[message.header_bytes + 15 :]
+    return int(body[1 : body.index(b">")])
+
+
+class Found(NamedTuple):
+    """A message that a restart found in a queue's log."""
+
+    sequence: int
+    number: int
+    returns: int
+
+
+@dataclass(slots=True)
+class Item:
+    """A message in a queue. It is never forgotten while it may still come back."""
+
+    sequence: int
+    number: int
+    stored: bool = False  # it was enqueued, which means that it is durable
+    promised: bool = False  # confirmed, or found after a restart
+    held: bool = False  # out with a consumer
+    settled: bool = False  # acked, dropped, purged: it may be gone
+    settled_durably: bool = False
+    deliveries: int = 0
+    returns: int = 0
+    returns_durable: int = 0
+    suspect: bool = False  # survived a crash: its flag says redelivered, whatever is true
+
+    @property
+    def ready(self) -> bool:
+        return self.stored and not self.held and not self.settled
+
+
+@dataclass
+class Book:
+    """A queue, from its declaration to its deletion; another of its name has another book."""
+
+    name: str
+    uid: bytes
+    in_order: bool
+    items: dict[int, Item] = field(default_factory=dict)
+    top: int = -1  # highest sequence that was ever durable
+    last_fresh: int = -1  # highest sequence ever delivered
+    deleted: bool = False
+    damaged: bool = False
+
+    def __str__(self) -> str:
+        return f"queue {self.name}:"
+
+    def count(self) -> tuple[int, int]:
+        """Ready and unacked."""
+        items = self.items.values()
+        return sum(i.ready for i in items), sum(i.held for i in items)
+
+    def _item(self, message: Message) -> Item:
+        item = self.items.get(message.sequence)
+        check(item, self, "there is no message", message.sequence, number_of(message))
+        assert item is not None
+        same = item.number == number_of(message)
+        check(same, self, "sequence", item.sequence, "was", item.number, "now", number_of(message))
+        return item
+
+    # Life
+
+    def arrived(self, messages: list[Message]) -> None:
+        for message in messages:
+            free = message.sequence > self.top and message.sequence not in self.items
+            check(free, self, "sequence", message.sequence, "is given twice")
+            self.items[message.sequence] = Item(message.sequence, number_of(message))
+
+    def enqueued(self, messages: list[Message]) -> None:
+        for message in messages:
+            self._item(message).stored = True
+            self.top = max(self.top, message.sequence)
+
+    def delivered(self, messages: list[Message], *, alone: bool, no_ack: bool, now: int) -> None:
+        sequences = [m.sequence for m in messages]
+        if self.in_order:
+            check(sequences == sorted(sequences), self, "out of order:", sequences)
+            ready = sorted(i.sequence for i in self.items.values() if i.ready)
+            first = ready[: len(messages)] == sequences
+            check(first or not alone, self, "delivered", sequences, "of", ready[:20])
+        for message in messages:
+            self._delivered(self._item(message), message, now)
+            if no_ack:
+                self.settled([message])
+
+    def _delivered(self, item: Item, message: Message, now: int) -> None:
+        what = f"{self} message {item.number}"
+        check(item.ready, what, "is delivered but not ready:", item)
+        check(message.redelivered or not item.deliveries, what, "looks fresh but is not")
+        again = item.deliveries or item.suspect
+        check(again or not message.redelivered, what, "looks redelivered but is not")
+        counted = message.delivery_count == item.returns
+        check(counted, what, "counts", message.delivery_count, "returns of", item.returns)
+        on_time = message.expires_at is None or message.expires_at >= now
+        check(on_time, what, "had expired")
+        item.deliveries += 1
+        item.held = True
+        self.last_fresh = max(self.last_fresh, item.sequence)
+
+    def settled(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            item = self._item(message)
+            check(not item.settled, self, "message", item.number, "is settled twice")
+            item.settled, item.held = True, False
+
+    def returned(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            item = self._item(message)
+            check(item.held, self, "message", item.number, "is returned by nobody")
+            item.held = False
+            item.returns += 1
+
+    def purged(self) -> int:
+        ready = [item for item in self.items.values() if item.ready]
+        for item in ready:
+            item.settled = True
+        return len(ready)
+
+    def check_order(self) -> None:
+        """Messages that were never delivered stand behind all that were."""
+        if self.in_order:
+            skipped = [
+                i.sequence
+                for i in self.items.values()
+                if i.ready and not i.deliveries and i.sequence < self.last_fresh
+            ]
+            check(not skipped, self, skipped, "were passed over by", self.last_fresh)
+
+    # Restarts
+
+    def recovered(self, found: list[Found], *, crashed: bool) -> None:
+        sequences = {each.sequence for each in found}
+        check(len(sequences) == len(found), self, "the same message twice")
+        for each in found:
+            item = self.items.get(each.sequence)
+            known = item is not None and item.number == each.number
+            check(known, self, "invented or came back:", each, "for", item)
+            assert item is not None
+            self._survived(item, each, crashed=crashed)
+        for item in [i for i in self.items.values() if i.sequence not in sequences]:
+            needed = item.promised and not item.settled and not self.deleted
+            check(not needed, self, "lost", item)
+            del self.items[item.sequence]
+        self.top = max([self.top, *sequences])
+        self.deleted = False
+
+    def _survived(self, item: Item, found: Found, *, crashed: bool) -> None:
+        check(not item.settled_durably, self, "came back after its settle was durable:", item)
+        known = item.returns_durable <= found.returns <= item.returns
+        check(known, self, "counts", found.returns, "returns of", item)
+        item.stored = item.promised = True
+        item.held = item.settled = False
+        item.returns = item.returns_durable = found.returns
+        item.suspect |= crashed or not self.in_order
+
+
+class Definitions:
+    """Queues, exchanges and bindings: as answered, and the changes that were not answered yet."""
+
+    def __init__(self) -> None:
+        self._base: dict[tuple[str, ...], bytes] = {}
+        self._changes: list[tuple[tuple[str, ...], bytes | None]] = []
+        self._answered = 0
+
+    def change(self, thing: tuple[str, ...], value: bytes | None) -> int:
+        """A thing is made, or gone if its value is None; the number of the change."""
+        self._changes.append((thing, value))
+        return len(self._changes)
+
+    def answered(self, number: int) -> None:
+        self._answered = max(self._answered, number)
+
+    def recovered(self, found: dict[tuple[str, ...], bytes]) -> None:
+        """What is there now must be what was there after some change, at least the answered."""
+        state = dict(self._base)
+        seen = []
+        for number in range(len(self._changes) + 1):
+            if number >= self._answered:
+                seen.append(dict(state))
+            if number < len(self._changes):
+                thing, value = self._changes[number]
+                state.pop(thing, None)
+                if value is not None:
+                    state[thing] = value
+        if found not in seen:
+            wrong = sorted(found.items() ^ seen[0].items())
+            check(not "fine", "definitions differ:", wrong)
+        self._base = found
+        self._changes = []
+        self._answered = 0
+
+
+class Ledger:
+    """All queues of a node, and the barriers that make what was said to them final."""
+
+    def __init__(self) -> None:
+        self.books: dict[bytes, Book] = {}  # by uid
+        self.definitions = Definitions()
+
+    def book(self, queue: Any) -> Book:
+        return self.books[queue.uid]
+
+    def barrier(self) -> Callable[[], None]:
+        """To be called when all that was said before is durable."""
+        items = [item for book in self.books.values() for item in book.items.values()]
+        settled = [item for item in items if item.settled and not item.settled_durably]
+        returned = [(i, i.returns) for i in items if i.returns > i.returns_durable]
+
+        def durable() -> None:
+            for item in settled:
+                item.settled_durably = True
+            for item, returns in returned:
+                item.returns_durable = max(item.returns_durable, returns)
+
+        return durable
