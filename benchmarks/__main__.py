@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import brokers
+from benchmarks.chart import draw
 from benchmarks.idle import measure_idle, raise_file_limit
 from benchmarks.measure import measure_load
 from benchmarks.report import combine, print_tables, write_json
@@ -42,6 +43,8 @@ def main() -> int:
         opened = _open_brokers(options, stack)
         results, failures = _run_all(chosen, opened, options)
     print_tables(results)
+    if options.svg:
+        options.svg.write_text(draw(results), encoding="utf-8")
     if options.json:
         write_json(options.json, results, seconds=options.seconds, repeat=options.repeat)
     return 1 if failures else 0
@@ -59,6 +62,7 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=float, default=5.0, help="measured window per run")
     parser.add_argument("--repeat", type=int, default=1, help="runs per scenario; medians count")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="also draw the rates there")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all numbers there")
     parser.add_argument("--no-rabbitmq", action="store_true", help="measure Leveret alone")
     parser.add_argument("--leveret-url", metavar="URL", help="use this running Leveret")

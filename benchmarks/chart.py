@@ -24,7 +24,7 @@ def draw(results: Sequence[Result]) -> str:
     rates: dict[str, dict[str, float]] = {}
     for one in results:
         if isinstance(one, LoadResult):
-            rates.setdefault(one.scenario, {})[one.broker] = one.msgs_per_s
+            rates.setdefault(one.scenario, {})[one.broker] = one.received_per_s
     pairs = {name: pair for name, pair in rates.items() if set(pair) == set(COLOURS)}
     height = 40 + ROW_PX * len(pairs)
     width = LABEL_PX + BAR_PX + 170

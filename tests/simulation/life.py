@@ -1,0 +1,227 @@
+"""One life of a node on a simulated disk, from its start to a stop or a crash."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+import trio
+import trio.testing
+
+from broker.config import Config
+from broker.durability import Durability
+from broker.node import Node
+from broker.startup import DiskFailedError
+from broker.vhost import PREDECLARED, VHost
+from queues.commands import ENQUEUE, decode_messages, split_commands
+from queues.consumers import Consumer
+from queues.durable import DurableStore
+from queues.message import Message
+from queues.queue import Queue
+from queues.storage.options import StoreOptions
+from queues.storage.reclaim import Reclaimer
+from tests.simulation.clients import Client, WatchedReceipt
+from tests.simulation.ledger import Book, Found, Ledger, check, number_of
+from tests.support.simdisk import SimDisk
+
+EPOCH_MS = 1_700_000_000_000.0
+T = TypeVar("T")
+
+
+class Life:
+    """Node, storage and clients. Once `over`, nobody believes what they still hear of it."""
+
+    def __init__(
+        self,
+        disk: SimDisk,
+        ledger: Ledger,
+        random: Random,
+        options: StoreOptions,
+        *,
+        hot_bytes: int,
+        read_delays_s: list[float],
+    ) -> None:
+        self.disk = disk
+        self.ledger = ledger
+        self.over = False
+        self.failure: BaseException | None = None
+        self._random = random
+        self._read_delays_s = read_delays_s
+        self.node = Node(Config(data_dir=Path("simulated")))
+        self.node.timers._epoch_ms = EPOCH_MS
+        self.durability = Durability(self.node, disk=disk, threaded=False, options=options)
+        self.durability.host.off_loop = self._read_later
+        self.durability._budget.limit = hot_bytes
+        self.vhost: VHost = self.node.vhosts["/"]
+        self.clients: list[Client] = []
+        self.receipts: list[WatchedReceipt] = []
+        self.reclaimer: Reclaimer
+
+    async def _read_later(self, work: Callable[[], T]) -> T:
+        await trio.sleep(self._random.choice(self._read_delays_s))
+        return work()
+
+    # Beginning and end
+
+    async def start(self, nursery: trio.Nursery, *, crashed: bool) -> None:
+        """Recover, compare with the ledger, run."""
+        with watched(self):
+            self.durability.open()
+        self.store = self.durability.host.store
+        self.reclaimer = Reclaimer(self.store)
+        self._check_recovery(crashed=crashed)
+        nursery.start_soon(self.node.timers.run, self.node.flush)
+        started = trio.Event()
+        nursery.start_soon(self._serve, started)
+        await self.pump_until(started)
+
+    async def _serve(self, started: trio.Event) -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.durability.run)
+                started.set()
+        except* DiskFailedError as error:
+            self.failure = error
+
+    async def stop(self, nursery: trio.Nursery) -> None:
+        """As the server does it."""
+        done = trio.Event()
+
+        async def close() -> None:
+            await self.durability.close()
+            done.set()
+
+        nursery.start_soon(close)
+        await self.pump_until(done)
+
+    async def pump_until(self, event: trio.Event) -> None:
+        for _ in range(1000):
+            if event.is_set() or self.failure is not None:
+                return
+            self.store.flush()
+            await trio.testing.wait_all_tasks_blocked()
+        check(not "fine", "nothing happens any more")
+
+    # What recovery found
+
+    def _check_recovery(self, *, crashed: bool) -> None:
+        self.ledger.definitions.recovered(self.definitions())
+        present = {queue.uid for queue in self.vhost.queues.values()}
+        for uid in self.ledger.books.keys() - present:
+            self.ledger.books[uid].deleted = True
+        for queue in self.vhost.queues.values():
+            book = self.ledger.book(queue)
+            if queue.damaged is not None:
+                book.damaged = True
+            else:
+                book.recovered(self._contents(queue), crashed=crashed)
+
+    def definitions(self) -> dict[tuple[str, ...], bytes]:
+        found: dict[tuple[str, ...], bytes] = {}
+        given = {"", "amq.rabbitmq.trace", *(name for name, _ in PREDECLARED)}
+        for queue in self.vhost.queues.values():
+            found["queue", queue.name] = queue.uid
+        for exchange in self.vhost.exchanges.values():
+            if exchange.name not in given:
+                found["exchange", exchange.name] = exchange.type.encode()
+            if exchange.name:
+                for binding in exchange.bindings():
+                    destination: Any = binding.destination
+                    found["binding", exchange.name, destination.name, binding.key] = b""
+        return found
+
+    def _contents(self, queue: Queue) -> list[Found]:
+        """All that is alive in a queue's log."""
+        store: Any = queue._store
+        live = store._live
+        entries = list(live.entries_from(0))
+        if not entries:
+            return []
+        indexes = [entry.index for entry in entries]
+        payloads = self.store.read_indexes(store._log.gid, indexes, bytes_max=1 << 40)
+        lost = sorted(set(indexes) - {stored.index for stored in payloads})
+        check(not lost, f"queue {queue.name}: entries", lost, "are not in its log")
+        found = []
+        for entry, stored in zip(entries, payloads, strict=True):
+            messages = [
+                message
+                for kind, start, _ in split_commands(stored.payload)
+                if kind == ENQUEUE
+                for message in decode_messages(stored.payload, start)
+            ]
+            for sub, message in enumerate(messages):
+                sequence = entry.first + sub
+                if live.is_live(sequence):
+                    found.append(Found(sequence, number_of(message), live.count_of(sequence)))
+        return found
+
+    # What is seen while it lives
+
+    def delivered(
+        self, queue: Queue, messages: list[Message], *, alone: bool, consumer: Consumer
+    ) -> None:
+        now = self.node.timers.now_ms()
+        book = self.ledger.book(queue)
+        book.delivered(messages, alone=alone, no_ack=consumer.no_ack, now=now)
+
+    def is_on_platter(self, text: bytes) -> bool:
+        return any(text in inode.durable for inode in self.disk._durable_names.values())
+
+    def check_counts(self) -> None:
+        for queue in self.vhost.queues.values():
+            if queue.damaged is not None:
+                continue
+            book = self.ledger.book(queue)
+            counts = (queue.ready, queue.unacked)
+            check(counts == book.count(), book, "counts", counts, "and not", book.count())
+            book.check_order()
+
+
+@contextmanager
+def watched(life: Life) -> Iterator[None]:
+    """Tell the ledger what passes between queues and their storage."""
+    books = life.ledger.books
+
+    def book_of(queue: Any) -> Book | None:
+        return None if life.over else books.get(queue.uid)
+
+    enqueue, purge = DurableStore.enqueue, DurableStore.purge
+    enqueued, bury = Queue.enqueued, Queue._bury
+
+    def watch_enqueue(self: Any, messages: list[Message], receipt: Any) -> None:
+        enqueue(self, messages, receipt)
+        if (book := book_of(self._holder)) is not None:
+            book.arrived(messages)
+
+    def watch_enqueued(self: Queue, messages: list[Message]) -> None:
+        if (book := book_of(self)) is not None:
+            book.enqueued(messages)
+        enqueued(self, messages)
+
+    def watch_bury(self: Queue, messages: list[Message], reason: str) -> None:
+        if (book := book_of(self)) is not None:
+            if reason == "expired":
+                now = life.node.timers.now_ms()
+                early = [m for m in messages if m.expires_at is None or m.expires_at > now]
+                check(not early, book, "expired early", early)
+            book.settled(messages)
+        bury(self, messages, reason)
+
+    def watch_purge(self: Any) -> int:
+        book = book_of(self._holder)
+        expected = book.purged() if book is not None else 0
+        count = purge(self)
+        check(book is None or count == expected, book, "purged", count, "and not", expected)
+        return count
+
+    with ExitStack() as stack:
+        for owner, name, watch in (
+            (DurableStore, "enqueue", watch_enqueue),
+            (DurableStore, "purge", watch_purge),
+            (Queue, "enqueued", watch_enqueued),
+            (Queue, "_bury", watch_bury),
+        ):
+            stack.enter_context(patch.object(owner, name, watch))
+        yield
