@@ -29,8 +29,10 @@ def draw(results: Sequence[Result]) -> str:
     height = 40 + ROW_PX * len(pairs)
     width = LABEL_PX + BAR_PX + 170
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        'font-family="sans-serif" font-size="13">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            'font-family="sans-serif" font-size="13">'
+        ),
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
     ]
     for place, (broker, colour) in enumerate(COLOURS.items()):
@@ -54,8 +56,10 @@ def _row(name: str, pair: dict[str, float], top: int, most: float) -> list[str]:
         if broker == "leveret" and pair["rabbitmq"]:
             label += f"  ({pair['leveret'] / pair['rabbitmq']:.1f}x)"
         parts += [
-            f'<rect x="{LABEL_PX}" y="{y}" width="{length}" height="{BAR_HEIGHT_PX}" '
-            f'fill="{colour}"/>',
+            (
+                f'<rect x="{LABEL_PX}" y="{y}" width="{length}" height="{BAR_HEIGHT_PX}" '
+                f'fill="{colour}"/>'
+            ),
             f'<text x="{LABEL_PX + length + 6}" y="{y + 12}">{label}</text>',
         ]
     return parts

@@ -25,6 +25,7 @@ from queues.storage.reclaim import Reclaimer
 
 RECLAIM_SLICE_S: Final = 0.02  # of work in one go, off the loop
 RECLAIM_REST_S: Final = 0.5  # when there was nothing to reclaim
+LAST_WORDS_S: Final = 5.0  # a full disk may never take them; nothing that was confirmed is in them
 SPACE_CHECK_S: Final = 1.0  # between looks at how much room the disk has
 DEFINITIONS_UID: Final = b"leveret metadata"  # sixteen bytes, as every log's name
 
@@ -222,11 +223,17 @@ class Durability:
         self._housekeeping.cancel()
         await self._kept_house.wait()
         if self.host.failure is None:
-            await self.host.drain()
-            for vhost in self._node.vhosts.values():
-                for queue in vhost.queues.values():
-                    queue.stop()
-            await self.host.drain()
-            self._journal.record(STOPPED)
-            await self.host.drain()
+            with trio.move_on_after(LAST_WORDS_S) as scope:
+                await self._last_words()
+            if scope.cancelled_caught:
+                _log.warning("stopped_unwritten", reason="the disk did not take it in time")
         await self._off_loop(self.host.store.close)
+
+    async def _last_words(self) -> None:
+        await self.host.drain()
+        for vhost in self._node.vhosts.values():
+            for queue in vhost.queues.values():
+                queue.stop()
+        await self.host.drain()
+        self._journal.record(STOPPED)
+        await self.host.drain()

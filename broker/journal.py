@@ -54,6 +54,7 @@ class Journal:
         self._indexes: list[int] = []  # entries above the checkpoint
         self._since_checkpoint = 0
         self._checkpointing = False
+        self._stopped = False
 
     @property
     def pending(self) -> bool:
@@ -64,6 +65,7 @@ class Journal:
         """Write a change. One that cannot be written is the client's mistake, and not made."""
         self._changes.append(encode_change(change))
         self._since_checkpoint += 1
+        self._stopped = change[0] == STOPPED
         self._log.changed(urgent=True)
 
     def when_durable(self, action: Callable[[], None]) -> None:
@@ -88,7 +90,8 @@ class Journal:
         self._indexes.append(index)
         for action in self._proposed.popleft():
             action()
-        if self._since_checkpoint >= CHECKPOINT_CHANGES and not self._checkpointing:
+        due = self._since_checkpoint >= CHECKPOINT_CHANGES
+        if due and not self._checkpointing and not self._stopped:  # it would hide that we stopped
             self._checkpoint(index)
 
     def _checkpoint(self, index: int) -> None:

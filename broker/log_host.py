@@ -22,7 +22,7 @@ from queues.raft.config import Config as Voters
 from queues.raft.core import Raft
 from queues.raft.log import RaftLog
 from queues.raft.ready import WriteOp
-from queues.storage.errors import CorruptRecordError
+from queues.storage.errors import CorruptRecordError, StoreFailedError
 from queues.storage.log_store import LogStore
 
 if TYPE_CHECKING:
@@ -305,7 +305,11 @@ class LogHost:
             log.dirty = False
             self._propose(log, submit)
         batch, self._batch = self._batch, self.store.batch()
-        submit.number = self.store.submit(batch)
+        try:
+            submit.number = self.store.submit(batch)
+        except StoreFailedError as error:  # its writer has not got round to saying so
+            self._fail(error.__cause__ or error)
+            return
         self._submits.append(submit)
         if not batch:  # nothing to write after all, or only what was written before
             self._durable(submit.number)
@@ -396,7 +400,8 @@ class LogHost:
 
     def read(self, log: HostedLog, indexes: list[int], then: Callable[[Entries], None]) -> None:
         assert self._nursery is not None, "messages are read once the node runs"
-        self._nursery.start_soon(self._read, log, indexes, then)
+        if self.failure is None:
+            self._nursery.start_soon(self._read, log, indexes, then)
 
     async def _read(
         self, log: HostedLog, indexes: list[int], then: Callable[[Entries], None]
@@ -410,6 +415,8 @@ class LogHost:
             _log.error("corrupt", reason=str(error))
             if log.machine is not None:
                 log.machine.damaged(str(error))
+        except OSError as error:
+            self._fail(error)
         except KeyError:
             if log.gid is not None:
                 raise  # else it was deleted while the thread got round to it

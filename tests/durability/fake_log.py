@@ -105,7 +105,9 @@ class FakeLog:
     def finish_read(self, count=None):
         """The oldest read comes back, with at least one entry, with so many of them if told."""
         indexes, then = self.reads.popleft()
-        found = [(index, self.disk.entries[index]) for index in indexes if index in self.disk.entries]
+        found = [
+            (index, self.disk.entries[index]) for index in indexes if index in self.disk.entries
+        ]
         then(found if count is None else found[:count])
 
     def crash(self, kept, brought_back):

@@ -84,7 +84,7 @@ class Actor(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.broker = broker
         self.ledger = ledger
-        self.random = Random(f"{seed} {name}")  # noqa: S311
+        self.random = Random(f"{seed} {name}")
         self.sessions = 0
 
     def run(self) -> None:
@@ -242,7 +242,7 @@ def drain(broker: Broker, ledger: Ledger) -> list[Name]:
 
 def run(directory: Path, *, kills: int, seed: int) -> Ledger:
     """So many ends of the broker, and the ledger after them."""
-    random = Random(seed)  # noqa: S311
+    random = Random(seed)
     ledger = Ledger()
     broker = Broker(directory)
     declare(broker)

@@ -1,5 +1,8 @@
 """Damaged files: a torn tail is cut, anything else is named, and only what is hurt refuses."""
 
+import re
+from zlib import crc32
+
 import pytest
 
 from tests.durability.life import drain
@@ -7,8 +10,8 @@ from tests.durability.test_lives import start_and_fail
 from tests.support.frames import Basic, Queue
 from tests.support.wire import ChannelClosedError
 
-HEADER_BYTES = 4096
 FRAME_MAGIC = b"LVRF"
+READ_BYTES = 1024 * 1024  # more than any of these tests writes
 
 
 class LogFile:
@@ -16,31 +19,33 @@ class LogFile:
 
     def __init__(self, life):
         [self.path] = sorted(life.data_dir.glob("wal-*"))
-        self.content = bytearray(self.path.read_bytes())
-
-    def end(self):
-        """Where the bytes that were ever written end."""
-        return len(self.content.rstrip(b"\0"))
+        with self.path.open("rb") as file:
+            self.content = file.read(READ_BYTES)
+        self.end = len(self.content.rstrip(b"\0"))  # of what was ever written
+        assert self.end < READ_BYTES
 
     def find(self, text):
-        [place] = [n for n in range(self.end()) if self.content.startswith(text, n)]
-        return place
+        assert self.content.count(text) == 1
+        return self.content.index(text)
 
     def frames(self):
-        places = []
-        place = self.content.find(FRAME_MAGIC)
-        while place >= 0:
-            places.append(place)
-            place = self.content.find(FRAME_MAGIC, place + 1)
-        return places
+        return [found.start() for found in re.finditer(FRAME_MAGIC, self.content)]
+
+    def frame_with(self, text):
+        """Where the frame begins that holds this."""
+        return max(place for place in self.frames() if place < self.find(text))
+
+    def write(self, place, data):
+        with self.path.open("r+b") as file:
+            file.seek(place)
+            file.write(data)
 
     def flip(self, place):
-        self.content[place] ^= 0x10
-        self.path.write_bytes(self.content)
+        self.write(place, bytes([self.content[place] ^ 0x10]))
 
-    def wipe(self, start, end):
-        self.content[start:end] = bytes(end - start)
-        self.path.write_bytes(self.content)
+    def wipe(self, place):
+        """All from here on."""
+        self.write(place, bytes(self.end - place))
 
 
 def keep_apart(publisher):
@@ -75,9 +80,9 @@ def refusal(life, name):
         Queue.Purge(queue=name),
         Queue.Declare(queue=name, passive=True),
     ):
+        channel = life.channel()
+        channel.send(method)
         with pytest.raises(ChannelClosedError) as error:
-            channel = life.channel()
-            channel.send(method)
             channel.expect(Basic.CancelOk)
         assert error.value.method.reply_code == 404, method
         texts.add(error.value.method.reply_text)
@@ -85,7 +90,7 @@ def refusal(life, name):
     return text
 
 
-@pytest.mark.parametrize("kept", [0, 1, 40, 43, 44, 100, -1])
+@pytest.mark.parametrize("kept", [0, 1, 44, -1])
 def test_a_torn_tail_is_cut_and_all_before_it_is_there(life, kept):
     """The last frame was being written when the power went: so many bytes of it arrived."""
     publisher = fill(life, "q")
@@ -93,7 +98,7 @@ def test_a_torn_tail_is_cut_and_all_before_it_is_there(life, kept):
     life.kill()
     log = LogFile(life)
     last = log.frames()[-1]
-    log.wipe(last + kept if kept >= 0 else log.end() + kept, log.end())
+    log.wipe(last + kept if kept >= 0 else log.end + kept)
     life.start()
     if kept not in (0, 1):  # a byte is not enough to be seen
         assert "torn write cut from wal-" in life.process.log_text()
@@ -107,9 +112,7 @@ def test_garbage_behind_the_end_is_cut(life):
     fill(life, "q")
     life.kill()
     log = LogFile(life)
-    end = log.end()
-    log.content[end : end + 3000] = bytes(range(250)) * 12
-    log.path.write_bytes(log.content)
+    log.write(log.end, bytes(range(250)) * 12)
     life.start()
     assert drain(life.channel(), "q") == bodies("q")
 
@@ -136,8 +139,7 @@ def test_a_flipped_byte_in_a_frame_s_header_damages_what_was_in_it(life):
     fill(life, "sound", "hurt").barrier()
     life.kill()
     log = LogFile(life)
-    frame = max(place for place in log.frames() if place < log.find(b"<hurt 4>"))
-    log.flip(frame + 8)
+    log.flip(log.frame_with(b"<hurt 4>") + 8)
     life.start()
     assert "is damaged" in refusal(life, "hurt")
     assert drain(life.channel(), "far") == [b"away"]
@@ -154,8 +156,7 @@ def test_a_queue_whose_whole_log_is_lost_is_not_taken_for_an_empty_one(life):
     keep_apart(publisher)
     life.kill()
     log = LogFile(life)
-    frame = max(place for place in log.frames() if place < log.find(b"<hurt 0>"))
-    log.flip(frame + 8)
+    log.flip(log.frame_with(b"<hurt 0>") + 8)
     life.start()
     assert "is damaged" in refusal(life, "hurt")
     assert drain(life.channel(), "far") == [b"away"]
@@ -216,14 +217,11 @@ def test_a_damaged_file_header_stops_the_start_in_one_line(life):
 
 
 def test_files_of_another_version_stop_the_start_in_one_line(life):
-    from zlib import crc32
-
     fill(life, "q")
     life.kill()
     log = LogFile(life)
-    log.content[8] = 77
-    log.content[40:44] = crc32(bytes(log.content[:40])).to_bytes(4, "little")
-    log.path.write_bytes(log.content)
+    header = log.content[:8] + bytes([77]) + log.content[9:40]
+    log.write(0, header + crc32(header).to_bytes(4, "little"))
     code, said = start_and_fail(life.data_dir)
     assert code == 1
     assert "format version 77" in said.splitlines()[-1]

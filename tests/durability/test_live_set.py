@@ -1,4 +1,4 @@
-"""The live set against plain sets: what is alive, what may be given back, what a checkpoint keeps."""
+"""The live set against plain sets: what is alive, what may go, what a checkpoint keeps."""
 
 import pytest
 from hypothesis import given

@@ -44,6 +44,7 @@ class Item:
     deliveries: int = 0
     returns: int = 0
     returns_durable: int = 0
+    revived: bool = False  # it had been settled, and a crash undid that
     suspect: bool = False  # survived a crash: its flag says redelivered, whatever is true
 
     @property
@@ -144,7 +145,7 @@ class Book:
             skipped = [
                 i.sequence
                 for i in self.items.values()
-                if i.ready and not i.deliveries and i.sequence < self.last_fresh
+                if i.ready and not (i.deliveries or i.revived) and i.sequence < self.last_fresh
             ]
             check(not skipped, self, skipped, "were passed over by", self.last_fresh)
 
@@ -163,6 +164,8 @@ class Book:
             needed = item.promised and not item.settled and not self.deleted
             check(not needed, self, "lost", item)
             del self.items[item.sequence]
+        if self.deleted and not found:
+            self.top = self.last_fresh = -1  # its log is gone, and only its definition came back
         self.top = max([self.top, *sequences])
         self.deleted = False
 
@@ -171,6 +174,7 @@ class Book:
         known = item.returns_durable <= found.returns <= item.returns
         check(known, self, "counts", found.returns, "returns of", item)
         item.stored = item.promised = True
+        item.revived |= item.settled
         item.held = item.settled = False
         item.returns = item.returns_durable = found.returns
         item.suspect |= crashed or not self.in_order

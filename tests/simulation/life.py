@@ -1,18 +1,21 @@
 """One life of a node on a simulated disk, from its start to a stop or a crash."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, TypeVar
 from unittest.mock import patch
 
+import pytest
 import trio
 import trio.testing
 
 from broker.config import Config
-from broker.durability import Durability
+from broker.durability import DEFINITIONS_UID, Durability
 from broker.node import Node
+from broker.protocol.errors import ChannelError
 from broker.startup import DiskFailedError
 from broker.vhost import PREDECLARED, VHost
 from queues.commands import ENQUEUE, decode_messages, split_commands
@@ -20,9 +23,11 @@ from queues.consumers import Consumer
 from queues.durable import DurableStore
 from queues.message import Message
 from queues.queue import Queue
+from queues.storage.errors import CorruptRecordError
+from queues.storage.log_store import LogStore
 from queues.storage.options import StoreOptions
 from queues.storage.reclaim import Reclaimer
-from tests.simulation.clients import Client, WatchedReceipt
+from tests.simulation.clients import Client, WatchedReceipt, make_message
 from tests.simulation.ledger import Book, Found, Ledger, check, number_of
 from tests.support.simdisk import SimDisk
 
@@ -42,8 +47,10 @@ class Life:
         *,
         hot_bytes: int,
         read_delays_s: list[float],
+        flipped: bool,
     ) -> None:
         self.disk = disk
+        self.flipped = flipped  # a bit of the disk is not as it was written
         self.ledger = ledger
         self.over = False
         self.failure: BaseException | None = None
@@ -63,14 +70,30 @@ class Life:
         await trio.sleep(self._random.choice(self._read_delays_s))
         return work()
 
+    def _reclaim_beside(self, store: LogStore) -> None:
+        """The reclaimer has a thread of its own: it may run in the midst of a turn."""
+        release = store.release
+
+        def release_and_reclaim(gid: int, ranges: Iterable[tuple[int, int]]) -> None:
+            release(gid, ranges)
+            if self.disk.fault is None and not self.over and self._random.random() < 0.2:
+                self.reclaim(self._random.choice([1, 30]))
+
+        store.release = release_and_reclaim  # type: ignore[method-assign]
+
+    def reclaim(self, steps: int) -> None:
+        for _ in range(steps):
+            if not self.reclaimer.step():
+                break
+
     # Beginning and end
 
     async def start(self, nursery: trio.Nursery, *, crashed: bool) -> None:
         """Recover, compare with the ledger, run."""
-        with watched(self):
-            self.durability.open()
+        self.durability.open()
         self.store = self.durability.host.store
         self.reclaimer = Reclaimer(self.store)
+        self._reclaim_beside(self.store)
         self._check_recovery(crashed=crashed)
         nursery.start_soon(self.node.timers.run, self.node.flush)
         started = trio.Event()
@@ -96,6 +119,13 @@ class Life:
         nursery.start_soon(close)
         await self.pump_until(done)
 
+    def end(self) -> None:
+        """What was reported and not heard yet is never heard."""
+        self.over = True
+        host = self.durability.host
+        host.failure = host.failure or RuntimeError("this life is over")
+        host._submits.clear()
+
     async def pump_until(self, event: trio.Event) -> None:
         for _ in range(1000):
             if event.is_set() or self.failure is not None:
@@ -113,10 +143,18 @@ class Life:
             self.ledger.books[uid].deleted = True
         for queue in self.vhost.queues.values():
             book = self.ledger.book(queue)
+            if queue.damaged is None:
+                try:
+                    book.recovered(self._contents(queue), crashed=crashed)
+                except CorruptRecordError as error:
+                    queue.damage(str(error))
+        self.note_damage()
+
+    def note_damage(self) -> None:
+        for queue in self.vhost.queues.values():
             if queue.damaged is not None:
-                book.damaged = True
-            else:
-                book.recovered(self._contents(queue), crashed=crashed)
+                check(self.flipped, f"queue {queue.name}: damaged by nobody:", queue.damaged)
+                self.ledger.book(queue).damaged = True
 
     def definitions(self) -> dict[tuple[str, ...], bytes]:
         found: dict[tuple[str, ...], bytes] = {}
@@ -169,7 +207,36 @@ class Life:
     def is_on_platter(self, text: bytes) -> bool:
         return any(text in inode.durable for inode in self.disk._durable_names.values())
 
+    def check_refusals(self) -> None:
+        """A damaged queue takes nothing and gives nothing; it says so."""
+        for queue in list(self.vhost.queues.values()):
+            if queue.damaged is not None:
+                with pytest.raises(ChannelError, match="damaged"):
+                    self.vhost.queue(queue.name, user_of=self)
+                refused: list[Message] = []
+                receipt = SimpleNamespace(stored=refused.extend)
+                queue.publish([make_message(0, "", queue.name, 1)], receipt)
+                check(refused, f"queue {queue.name}: takes messages though damaged")
+                check(not queue.ready, f"queue {queue.name}: offers messages though damaged")
+
+    def check_disk_use(self, dead_entries_max: int) -> None:
+        """Once everything is settled, little is left, of logs that are in use."""
+        self.reclaim(5000)
+        used = {queue.uid for queue in self.vhost.queues.values()} | {DEFINITIONS_UID}
+        for view in self.store.groups():
+            check(view.uuid in used, "a log was left behind by a queue that is gone")
+            count = len(self.store.entries(view.gid))
+            settled = view.uuid == DEFINITIONS_UID or count <= dead_entries_max
+            check(settled, "a log keeps", count, "entries for an empty queue")
+        found = self.store.statistics()
+        options = self.store.options
+        files = options.slack_files + options.spare_files + 4
+        most = 2 * found.live_bytes + files * options.wal_file_bytes
+        check(found.disk_bytes <= most, found, "is more than", most)
+        check(self.disk.used_bytes() <= most, self.disk.used_bytes(), "is more than", most)
+
     def check_counts(self) -> None:
+        self.note_damage()
         for queue in self.vhost.queues.values():
             if queue.damaged is not None:
                 continue
