@@ -46,15 +46,27 @@ def replay(vhost: VHost, change: list[Any]) -> None:
     elif kind == "-exchange":
         exchange = vhost.exchanges.get(details[0])
         if exchange is not None:
+            _unbind_quietly(vhost, exchange)
             vhost.drop_exchange(exchange)
     elif kind == "-queue":
         queue = vhost.queues.get(details[0])
         if queue is not None:
+            _unbind_quietly(vhost, queue)
             vhost.drop_queue(queue)
     elif kind in ("binding", "-binding"):
         _replay_binding(vhost, kind, *details)
     else:
         raise ValueError(f"unknown change {kind!r} among the definitions")
+
+
+def _unbind_quietly(vhost: VHost, destination: Queue | Exchange) -> None:
+    """An auto-delete exchange that went with its last binding is recorded as a change by itself.
+
+    One that did not may have had a binding that is not among the durable ones.
+    """
+    for exchange in vhost.exchanges.values():
+        if exchange.auto_delete:
+            exchange.unbind_all(destination)
 
 
 def _replay_exchange(vhost: VHost, details: list[Any]) -> None:

@@ -5,7 +5,7 @@ An entry is a CBOR array: [version, change, change, …]. A change is an array t
     ["exchange",    vhost, name, type, auto_delete, internal, arguments]
     ["-exchange",   vhost, name]
     ["queue",       vhost, name, uid (16 bytes), auto_delete, queue type, arguments]
-    ["-queue",      vhost, name, uid]
+    ["-queue",      vhost, name]
     ["binding",     vhost, source, destination kind, destination, key, arguments]
     ["-binding",    vhost, source, destination kind, destination, key, arguments]
     ["stopped"]     the node came to its end in good order, and all queues said so before

@@ -1,15 +1,16 @@
 """A connection from accept to close: a task that reads, and one that writes what must wait."""
 
 import enum
-from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import trio
 from pamqp import commands
 
 from broker import logs
 from broker.channel.channel import Channel
+from broker.connection.backlogs import Backlogs
+from broker.connection.greeting import Greeting
 from broker.connection.handshake import (
     HANDSHAKE_FRAME_BYTES,
     HandshakeFailed,
@@ -17,6 +18,7 @@ from broker.connection.handshake import (
     shake_hands,
 )
 from broker.connection.heartbeat import Heartbeat
+from broker.connection.sender import Sender
 from broker.connection.transport import SocketTransport
 from broker.protocol import methods
 from broker.protocol.constants import (
@@ -27,8 +29,6 @@ from broker.protocol.constants import (
     CONNECTION_CLOSE,
     CONNECTION_CLOSE_OK,
     CONNECTION_UPDATE_SECRET,
-    PROTOCOL_HEADER,
-    SETTLE_METHODS,
 )
 from broker.protocol.errors import AMQPError, ChannelError, ConnectionFailure
 from broker.protocol.frames import Batch, FrameReader
@@ -44,10 +44,6 @@ if TYPE_CHECKING:
 CLOSE_TIMEOUT_S: Final = 5.0
 # A peer that takes nothing for this long, with the outbox brimming, is given up.
 STALL_TIMEOUT_S: Final = 60.0
-# Batches kept for a channel that waits for the disk before the socket is not read any more.
-BACKLOG_BATCHES_MAX: Final = 64
-
-FrameT = TypeVar("FrameT", bound="Frame")
 
 
 class State(enum.Enum):
@@ -79,19 +75,14 @@ class Connection:
         self._transport = transport
         self._node = node
         self._reader = FrameReader(frame_max=HANDSHAKE_FRAME_BYTES, message_bytes_max=0)
-        self._batches: deque[Batch] = deque()  # read during the handshake, not yet looked at
         self._channels: dict[int, Channel] = {}
         self._closing_channels: set[int] = set()  # channel.close sent; waiting for close-ok
         self._heartbeat: Heartbeat | None = None
+        self._sender = Sender(transport, self._resume_consumers)
+        self._backlogs = Backlogs()
         self._dirty = False
-        self._draining = False
-        self._nursery: trio.Nursery | None = None
-        self._drained = trio.Event()  # the outbox has room again
-        self._flushed = trio.Event()  # the drain task is through
         self._publishes = False
         self._told_blocked = False
-        self._overfull: Channel | None = None  # a waiting channel with much to do; stops reading
-        self._resumed = trio.Event()
         self._log = logs.get("connection").bind(peer=peer)
 
     # Life
@@ -100,22 +91,26 @@ class Connection:
         """Serve the client until either side ends it."""
         try:
             async with trio.open_nursery() as nursery:
-                self._nursery = nursery
-                if await self._open(full=full):
-                    await self._serve()
+                self._sender.nursery = nursery
+                greeting = Greeting(
+                    self._sender, self._reader, peer_is_loopback=self.peer_is_loopback
+                )
+                if await self._open(greeting, full=full):
+                    await self._serve(greeting.left_over)
                     await self._linger(half_close=self.state is State.CLOSED)
                 nursery.cancel_scope.cancel()
         finally:
-            self._nursery = None
             self._release()
             await self._transport.aclose()
 
-    async def _open(self, *, full: bool) -> bool:
+    async def _open(self, greeting: Greeting, *, full: bool) -> bool:
         """The handshake; whether it led to an open connection."""
         node = self._node
         try:
             with trio.fail_after(node.config.handshake_timeout_s):
-                session = await shake_hands(self, node.config, node.users, node.vhosts, full=full)
+                session = await shake_hands(
+                    greeting, node.config, node.users, node.vhosts, full=full
+                )
         except trio.TooSlowError:
             self._log.warning("handshake_timeout")
         except HandshakeFailed as failure:
@@ -150,16 +145,16 @@ class Connection:
             "open", user=self.user.name, vhost=self.vhost.name, client=session.client_product
         )
 
-    async def _serve(self) -> None:
+    async def _serve(self, first: list[Batch]) -> None:
         """Read, handle, answer: one turn per read."""
-        self._take_turn(list(self._batches))
-        self._batches.clear()
+        self._take_turn(first)
         while self.state is State.RUNNING:
             if self.outbox.brimming:
-                await self._wait_for_relief()
+                if not await self._sender.wait_for_relief(STALL_TIMEOUT_S):
+                    self.lost("the client took nothing for too long")
                 continue
-            if self._overfull is not None:
-                await self._resumed.wait()
+            if self._backlogs.overfull:
+                await self._backlogs.wait_for_room()
                 continue
             data = await self._transport.receive()
             if not data:
@@ -181,21 +176,14 @@ class Connection:
             self.mark_dirty()
         self._node.flush()
 
-    async def _wait_for_relief(self) -> None:
-        """Not reading while the client does not take its answers."""
-        self._drained = trio.Event()
-        with trio.move_on_after(STALL_TIMEOUT_S) as scope:
-            await self._drained.wait()
-        if scope.cancelled_caught:
-            self.lost("the client took nothing for too long")
-
     def lost(self, reason: str) -> None:
         """Give up a client that does not answer any more."""
         self._log.warning("lost", reason=reason)
         self.state = State.CLOSED
-        self._transport.reset()
-        if self._nursery is not None:
-            self._nursery.cancel_scope.cancel()
+        nursery = self._sender.nursery
+        self._sender.give_up()
+        if nursery is not None:
+            nursery.cancel_scope.cancel()
 
     async def _linger(self, *, half_close: bool) -> None:
         """Let the last words out and the answer in: closing with bytes unread would reset them.
@@ -203,8 +191,8 @@ class Connection:
         With `half_close` the client sees the end of the stream right behind our last word.
         """
         with trio.move_on_after(CLOSE_TIMEOUT_S):
-            if half_close and self._draining:
-                await self._flushed.wait()
+            if half_close and self._sender.draining:
+                await self._sender.flushed.wait()
             if half_close:
                 self._transport.send_eof()
             while not self._transport.broken:
@@ -230,7 +218,7 @@ class Connection:
         self._channels.clear()
         if hasattr(self, "vhost"):
             self.vhost.forget_owner(self)
-        self._transport.reset()
+        self._sender.give_up()
         self._node.flush()
 
     async def shut_down(self) -> None:
@@ -248,14 +236,15 @@ class Connection:
         try:
             for number, key, items in batches:
                 channel = self._channels.get(number)
-                if channel is not None and key not in _CHANNEL_LIFE:
-                    if channel.suspended or self._must_wait(channel, key):
-                        self._keep(channel, (number, key, items))
-                    else:
-                        try:
-                            channel.handle(key, items)
-                        except AMQPError as error:
-                            self._blame(channel, error, key)
+                if channel is not None and self._holds(channel, key):
+                    self._backlogs.keep(channel, (number, key, items))
+                elif channel is not None and key not in _CHANNEL_LIFE:
+                    try:
+                        channel.handle(key, items)
+                    except AMQPError as error:
+                        self._blame(channel, error, key)
+                elif key == CONNECTION_CLOSE and self._waiting_channels():
+                    self._backlogs.close = (number, key, items)
                 else:
                     self._connection_method(number, key, items)
                 if self.state is not State.RUNNING and self.state is not State.CLOSING:
@@ -275,17 +264,17 @@ class Connection:
             raise error
         self._close_channel(channel, error)
 
-    def _must_wait(self, channel: Channel, key: int) -> bool:
-        """While the node is blocked publishes wait, and what must not overtake them."""
+    def _holds(self, channel: Channel, key: int) -> bool:
+        """Whether a method has to wait; a publisher that does so because of an alarm is told."""
+        reason = self._node.blocked
         if key == BASIC_PUBLISH:
             self._publishes = True
-            if self._node.blocked is not None:
-                self._tell_blocked(self._node.blocked)
-                return True
-        return bool(channel.backlog) and key not in _MAY_OVERTAKE
+            if reason is not None and not self._told_blocked:
+                self._tell_blocked(reason)
+        return self._backlogs.holds(channel, key, blocked=reason is not None)
 
     def _tell_blocked(self, reason: str) -> None:
-        if not self._told_blocked and "connection.blocked" in self.capabilities:
+        if "connection.blocked" in self.capabilities:
             self._told_blocked = True
             self._write(commands.Connection.Blocked, reason=reason)
 
@@ -298,25 +287,23 @@ class Connection:
             if channel.backlog and not channel.suspended:
                 self.resume(channel, lambda: None)
 
-    def _keep(self, channel: Channel, batch: Batch) -> None:
-        """For a channel that waits for the disk."""
-        channel.backlog.append(batch)
-        if len(channel.backlog) >= BACKLOG_BATCHES_MAX and self._overfull is None:
-            self._overfull = channel
-            self._resumed = trio.Event()
-
     def resume(self, channel: Channel, action: Callable[[], None]) -> None:
-        backlog, channel.backlog = channel.backlog, []
-        if self._overfull is channel:
-            self._overfull = None
-            self._resumed.set()
+        """A channel that waited acts, then handles what came meanwhile."""
+        backlog = self._backlogs.take(channel)
         try:
             action()
         except ChannelError as error:
             self._close_channel(channel, error)
         except ConnectionFailure as failure:
             self._close(failure)
+        close = self._backlogs.close
+        if close is not None and not self._waiting_channels():
+            self._backlogs.close = None
+            backlog.append(close)
         self._take_turn(backlog)
+
+    def _waiting_channels(self) -> bool:
+        return any(c.suspended or c.backlog for c in self._channels.values())
 
     def _connection_method(self, number: int, key: int, items: list[object]) -> None:
         if self.state is State.CLOSING:
@@ -375,21 +362,15 @@ class Connection:
         if channel is None and number not in self._closing_channels:
             raise ConnectionFailure(504, "expected 'channel.open'", method=CHANNEL_CLOSE)
         if channel is not None:
-            self._forget_waiting(channel)
             channel.release()
         self.outbox.write(methods.encode(number, commands.Channel.CloseOk))
-
-    def _forget_waiting(self, channel: Channel) -> None:
-        if self._overfull is channel:
-            self._overfull = None
-            self._resumed.set()
 
     def _close_channel(self, channel: Channel, error: ChannelError) -> None:
         self._log.warning(
             "channel_error", channel=channel.number, code=error.code, reason=error.text
         )
         del self._channels[channel.number]
-        self._forget_waiting(channel)
+        self._backlogs.take(channel)
         self._closing_channels.add(channel.number)
         self._reader.abandon(channel.number)
         channel.release()
@@ -428,80 +409,18 @@ class Connection:
             self._node.dirty.append(self)
 
     def flush(self) -> None:
-        """Write what can be written; a task takes over where the kernel is full."""
         self._dirty = False
-        self._transport.flush_nowait()
         self.spoke = True
-        waiting = not self._transport.idle or self.outbox.turned_away
-        if waiting and not self._draining and self._nursery is not None:
-            self._draining = True
-            self._flushed = trio.Event()
-            self._nursery.start_soon(self._drain)
-
-    async def _drain(self) -> None:
-        """Write on as the kernel takes it, and let consumers go on that had to wait."""
-        try:
-            while not self._transport.idle or self.outbox.turned_away:
-                await self._transport.wait_writable()
-                self._transport.flush_nowait()
-                if self.outbox.relieved:
-                    self.outbox.turned_away = False
-                    self._drained.set()
-                    self._resume_consumers()
-                    self._node.flush()
-        finally:
-            self._draining = False
-            self._flushed.set()
+        self._sender.flush()
 
     def _resume_consumers(self) -> None:
+        """There is room in the outbox again."""
         for channel in list(self._channels.values()):
             channel.deliveries.wake_consumers()
-
-    # The handshake's view (see handshake.Peer)
-
-    async def receive_header(self) -> bytes:
-        data = b""
-        while len(data) < len(PROTOCOL_HEADER):
-            received = await self._transport.receive()
-            if not received:
-                raise HandshakeFailed("the client closed the socket before its protocol header")
-            data += received
-        rest = data[len(PROTOCOL_HEADER) :]
-        if rest and data.startswith(PROTOCOL_HEADER):
-            self._batches.extend(self._reader.feed(rest))
-        return data[: len(PROTOCOL_HEADER)]
-
-    async def expect(self, kind: type[FrameT]) -> FrameT:
-        while not self._batches:
-            if self._reader.failure is not None:
-                raise self._reader.failure
-            data = await self._transport.receive()
-            if not data:
-                raise HandshakeFailed(f"the client closed the socket before {kind.name}")
-            self._batches.extend(self._reader.feed(data))
-        number, key, items = self._batches.popleft()
-        if number or key != kind.index or len(items) != 1:
-            raise HandshakeFailed(f"{methods.name_of(key)} where {kind.name} was expected")
-        return cast("FrameT", methods.decode(key, cast("bytes", items[0])))
-
-    async def send(self, kind: "type[Frame]", **arguments: object) -> None:
-        await self.send_raw(methods.encode(0, kind, **arguments))
-
-    async def send_raw(self, data: bytes) -> None:
-        self.outbox.write(data)
-        self.flush()
-        await trio.lowlevel.checkpoint()
+        self._node.flush()
 
 
 _CHANNEL_LIFE: Final = frozenset({CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK})
-# What a channel may do while its publishes are kept back: consuming goes on.
-_MAY_OVERTAKE: Final = SETTLE_METHODS | {
-    commands.Basic.Qos.index,
-    commands.Basic.Consume.index,
-    commands.Basic.Cancel.index,
-    commands.Basic.Get.index,
-    commands.Channel.Flow.index,
-}
 
 
 def _close_arguments(error: AMQPError) -> dict[str, object]:

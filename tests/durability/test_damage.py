@@ -7,7 +7,7 @@ import pytest
 
 from tests.durability.life import drain
 from tests.durability.test_lives import start_and_fail
-from tests.support.frames import Basic, Queue
+from tests.support.frames import Basic, Queue, kind_of
 from tests.support.wire import ChannelClosedError
 
 FRAME_MAGIC = b"LVRF"
@@ -15,10 +15,10 @@ READ_BYTES = 1024 * 1024  # more than any of these tests writes
 
 
 class LogFile:
-    """The only log file of a data directory, while no broker runs."""
+    """The oldest log file of a data directory, the only one before the first restart."""
 
     def __init__(self, life):
-        [self.path] = sorted(life.data_dir.glob("wal-*"))
+        self.path = min(life.data_dir.glob("wal-*"))
         with self.path.open("rb") as file:
             self.content = file.read(READ_BYTES)
         self.end = len(self.content.rstrip(b"\0"))  # of what was ever written
@@ -160,6 +160,30 @@ def test_a_queue_whose_whole_log_is_lost_is_not_taken_for_an_empty_one(life):
     life.start()
     assert "is damaged" in refusal(life, "hurt")
     assert drain(life.channel(), "far") == [b"away"]
+
+
+def test_damage_found_while_reading_messages_back_is_told_to_whoever_waits(life):
+    """More messages than are read at the start; then the rest goes bad under a running broker."""
+    publisher = life.confirming()
+    for name in ("sound", "getting", "consuming"):
+        publisher.channel.declare_queue(name, durable=True)
+    publisher.publish("", "sound", b"x")
+    for name in ("getting", "consuming"):
+        publisher.publish_all(name, [b"<%s %d>" % (name.encode(), n) for n in range(3200)])
+    life.restart("stop")
+    log = LogFile(life)
+    for name in (b"getting", b"consuming"):
+        log.flip(log.find(b"<%s 3199>" % name) + 3)
+    getter = life.channel()
+    with pytest.raises(ChannelClosedError, match="404.*'getting'.* is damaged"):
+        drain(getter, "getting")
+    consumer = life.channel()
+    consumer.consume("consuming", "tag", no_ack=True)
+    while kind_of(item := consumer.conn.next_item(consumer.number)) is Basic.Deliver:
+        assert item.body.startswith(b"<consuming ")
+    assert isinstance(item, Basic.Cancel)
+    assert drain(life.channel(), "sound") == [b"x"]
+    assert "corrupt" in life.process.log_text()
 
 
 @pytest.mark.xfail(strict=True, reason="a damaged queue refuses to be deleted, too")

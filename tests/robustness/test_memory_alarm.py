@@ -6,6 +6,8 @@ import pika
 import pytest
 
 from flow_control.memory import MemoryAlarm, memory_bytes
+from tests.support.frames import Connection
+from tests.support.wire import WireConnection
 
 MIB = 1024 * 1024
 BODY = bytes(256 * 1024)
@@ -51,6 +53,11 @@ def test_publishers_wait_while_memory_is_short_and_consumers_go_on(start_broker)
         channel.basic_publish("", "flood", BODY)
     sent += 20
 
+    leaving = WireConnection.connect(broker.amqp_url())
+    leaving.open_channel().publish("", "flood", b"last words")
+    leaving.send(Connection.Close(200, "bye", 0, 0))  # must not overtake what is kept back
+    sent += 1
+
     got = []
     consuming = connection.channel()  # on the very connection that is blocked
     consuming.basic_consume("flood", lambda *delivery: got.append(delivery[3]), auto_ack=True)
@@ -58,5 +65,7 @@ def test_publishers_wait_while_memory_is_short_and_consumers_go_on(start_broker)
     while len(got) < sent or heard[-1] != "over":
         assert time.monotonic() < deadline, f"{len(got)} of {sent} came; heard {heard}"
         connection.process_data_events(0.1)
-    assert all(body == BODY for body in got)
+    leaving.expect(Connection.CloseOk)
+    assert sorted(set(got)) == [BODY, b"last words"]
     connection.close()
+    leaving.abort()

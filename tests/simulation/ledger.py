@@ -59,6 +59,8 @@ class Book:
     name: str
     uid: bytes
     in_order: bool
+    # Nothing is dropped by itself, which may happen behind the note of what was never delivered.
+    notes_fresh: bool = True
     items: dict[int, Item] = field(default_factory=dict)
     top: int = -1  # highest sequence that was ever durable
     last_fresh: int = -1  # highest sequence ever delivered
@@ -177,7 +179,7 @@ class Book:
         item.revived |= item.settled
         item.held = item.settled = False
         item.returns = item.returns_durable = found.returns
-        item.suspect |= crashed or not self.in_order
+        item.suspect |= crashed or not (self.in_order and self.notes_fresh)
 
 
 class Definitions:

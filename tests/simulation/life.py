@@ -24,6 +24,7 @@ from queues.durable import DurableStore
 from queues.message import Message
 from queues.queue import Queue
 from queues.storage.errors import CorruptRecordError
+from queues.storage.frames import FILE_HEADER_BYTES
 from queues.storage.log_store import LogStore
 from queues.storage.options import StoreOptions
 from queues.storage.reclaim import Reclaimer
@@ -221,19 +222,22 @@ class Life:
 
     def check_disk_use(self, dead_entries_max: int) -> None:
         """Once everything is settled, little is left, of logs that are in use."""
-        self.reclaim(5000)
+        for _ in range(200):
+            self.reclaim(100)
+            self.store.flush()  # it waits for what it writes itself
         used = {queue.uid for queue in self.vhost.queues.values()} | {DEFINITIONS_UID}
         for view in self.store.groups():
             check(view.uuid in used, "a log was left behind by a queue that is gone")
             count = len(self.store.entries(view.gid))
             settled = view.uuid == DEFINITIONS_UID or count <= dead_entries_max
             check(settled, "a log keeps", count, "entries for an empty queue")
-        found = self.store.statistics()
-        options = self.store.options
-        files = options.slack_files + options.spare_files + 4
-        most = 2 * found.live_bytes + files * options.wal_file_bytes
-        check(found.disk_bytes <= most, found, "is more than", most)
-        check(self.disk.used_bytes() <= most, self.disk.used_bytes(), "is more than", most)
+        found, options = self.store.statistics(), self.store.options
+        files = found.log_files + found.segments
+        allowed = options.slack_files + options.spare_files + 4
+        most = 2 * found.live_bytes + allowed * options.wal_file_bytes
+        check(found.disk_bytes - files * FILE_HEADER_BYTES <= most, found, "is more than", most)
+        check(files <= 16 + found.live_bytes // 1024, found, "is too many files")
+        check(self.disk.used_bytes() == found.disk_bytes, "there are files that nobody knows")
 
     def check_counts(self) -> None:
         self.note_damage()

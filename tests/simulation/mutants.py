@@ -10,6 +10,7 @@ from broker.vhost import VHost
 from queues.durable import DurableStore
 from queues.live import LiveEntry, LiveSet
 from queues.message import Message
+from queues.paged import PagedReady
 
 Mutant: TypeAlias = Callable[[], Any]  # a context manager
 
@@ -102,14 +103,6 @@ def first_cold_entry_passed_over() -> Any:
 
 def last_loaded_entry_loaded_again() -> Any:
     def wrap(real: Any) -> Any:
-        def loaded(self: DurableStore, messages: list[Message]) -> None:
-            real(self, messages)
-            if messages:
-                self._cold_from -= 1
-
-        return loaded
-
-    def wrapped(real: Any) -> Any:
         def loaded(self: DurableStore, batch: list[LiveEntry], found: Any) -> None:
             real(self, batch, found)
             if found:
@@ -117,8 +110,7 @@ def last_loaded_entry_loaded_again() -> Any:
 
         return loaded
 
-    del wrap
-    return _replaced(DurableStore, "_loaded", wrapped)
+    return _replaced(DurableStore, "_loaded", wrap)
 
 
 def definitions_answered_at_once() -> Any:
@@ -152,7 +144,7 @@ def hot_after_cold() -> Any:
     """Messages that arrive behind cold ones are kept in memory, and overtake them."""
 
     def wrap(real: Any) -> Any:
-        def push(self: Any, messages: list[Message]) -> None:
+        def push(self: PagedReady, messages: list[Message]) -> None:
             if self.cold and self._has_room(0) and len(self._hot):
                 self._hot.push(messages)
                 self._charge()
@@ -160,8 +152,6 @@ def hot_after_cold() -> Any:
                 real(self, messages)
 
         return push
-
-    from queues.paged import PagedReady
 
     return _replaced(PagedReady, "push", wrap)
 

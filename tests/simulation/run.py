@@ -227,7 +227,8 @@ class Simulation:
         )
         self.say("declare", name, arguments)
         in_order = kind != "priority"
-        self.ledger.books[queue.uid] = Book(name, queue.uid, in_order)
+        lasting = kind not in ("ttl", "short") and not self.swarm.own_ttl_chance
+        self.ledger.books[queue.uid] = Book(name, queue.uid, in_order, notes_fresh=lasting)
         self._changed(("queue", name), queue.uid)
 
     def _changed(self, thing: tuple[str, ...], value: bytes | None) -> None:

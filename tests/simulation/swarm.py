@@ -73,7 +73,7 @@ def draw(random: Random) -> Swarm:
         kinds=chosen,
         own_ttl_chance=0.0 if "ttl" in chosen else some([0.0, 0.05]),
         options=StoreOptions(
-            wal_file_bytes=some([4, 12, 64]) * 1024,
+            wal_file_bytes=some([8, 16, 64]) * 1024,
             free_bytes_min=0,
             slack_files=some([0, 2]),
             spare_files=some([1, 2]),

@@ -1,0 +1,19 @@
+"""Every planted bug is caught within a fixed set of seeds."""
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.run import run
+
+SEEDS = range(1, 121)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
+    with mutant():
+        for seed in SEEDS:
+            try:
+                run(seed)
+            except Exception:
+                return
+    pytest.fail(f"{mutant.__name__} was not noticed in {len(SEEDS)} runs")
