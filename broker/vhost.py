@@ -82,14 +82,18 @@ class VHost:
         return exchange
 
     def queue(self, name: str, *, user_of: object) -> Queue:
-        """The queue, unless it is exclusive to another connection than `user_of`."""
+        """The queue, if it can be used, and not only by another connection than `user_of`."""
+        queue = self._queue_of(name, user_of)
+        if queue.damaged is not None:
+            raise not_found(f"{self._queue_text(name)} is damaged: {queue.damaged}")
+        return queue
+
+    def _queue_of(self, name: str, user_of: object) -> Queue:
         queue = self.queues.get(name)
         if queue is None:
             raise not_found(f"no {self._queue_text(name)}")
         if queue.owner is not None and queue.owner is not user_of:
             raise resource_locked(_LOCKED.format(self._queue_text(name)))
-        if queue.damaged is not None:
-            raise not_found(f"{self._queue_text(name)} is damaged: {queue.damaged}")
         return queue
 
     def _exchange_text(self, name: str) -> str:
@@ -263,10 +267,10 @@ class VHost:
         """The number of messages that went with it; deleting what is not there is fine."""
         if name not in self.queues:
             return 0
-        queue = self.queue(name, user_of=user_of)
+        queue = self._queue_of(name, user_of)
         if if_unused and queue.consumer_count:
             raise precondition_failed(f"{self._queue_text(name)} in use")
-        if if_empty and queue.ready:
+        if if_empty and (queue.ready or queue.damaged is not None):
             raise precondition_failed(f"{self._queue_text(name)} not empty")
         return self.drop_queue(queue)
 

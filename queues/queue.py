@@ -120,6 +120,7 @@ class Queue:
             self._dispatcher.remove(consumer)
             consumer.sink.consumer_cancelled(consumer)
         self._ready = FifoReady()
+        self._wake_waiting()
 
     def keep_in(self, store: Store) -> None:
         """Make it durable, before anything happens to it."""
@@ -213,12 +214,15 @@ class Queue:
             self._dispatch()
         if self.options.overflow == "drop-head":
             self._drop_over_limit()
+        self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for action in waiting:
             action()
 
     def when_loaded(self, action: Callable[[], None]) -> None:
-        """Call back when the next messages have come from disk, or the queue is gone."""
+        """Call back when the next messages have come from disk, or never will."""
         self._waiting.append(action)
 
     def _publish_within_limits(

@@ -7,6 +7,7 @@ import pytest
 
 from tests.durability.life import drain
 from tests.durability.test_lives import start_and_fail
+from tests.queues.fakes import FakeContext, new_queue
 from tests.support.frames import Basic, Queue, kind_of
 from tests.support.wire import ChannelClosedError
 
@@ -186,13 +187,14 @@ def test_damage_found_while_reading_messages_back_is_told_to_whoever_waits(life)
     assert "corrupt" in life.process.log_text()
 
 
-@pytest.mark.xfail(strict=True, reason="a damaged queue refuses to be deleted, too")
 def test_a_damaged_queue_can_be_deleted_and_made_anew(life):
     fill(life, "hurt").barrier()
     life.kill()
     log = LogFile(life)
     log.flip(log.find(b"<hurt 4>") + 6)
     life.start()
+    with pytest.raises(ChannelClosedError, match="not empty"):
+        life.channel().rpc(Queue.Delete(queue="hurt", if_empty=True))
     life.channel().rpc(Queue.Delete(queue="hurt"))
     publisher = life.confirming()
     publisher.channel.declare_queue("hurt", durable=True)
@@ -250,3 +252,11 @@ def test_files_of_another_version_stop_the_start_in_one_line(life):
     assert code == 1
     assert "format version 77" in said.splitlines()[-1]
     assert "Traceback" not in said
+
+
+def test_nobody_waits_for_messages_of_a_damaged_queue():
+    queue = new_queue(FakeContext())
+    woken = []
+    queue.when_loaded(lambda: woken.append(queue.damaged))
+    queue.damage("a bad sector")
+    assert woken == ["a bad sector"]

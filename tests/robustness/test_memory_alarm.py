@@ -65,6 +65,8 @@ def test_publishers_wait_while_memory_is_short_and_consumers_go_on(start_broker)
     while len(got) < sent or heard[-1] != "over":
         assert time.monotonic() < deadline, f"{len(got)} of {sent} came; heard {heard}"
         connection.process_data_events(0.1)
+    leaving.expect(Connection.Blocked)
+    leaving.expect(Connection.Unblocked)
     leaving.expect(Connection.CloseOk)
     assert sorted(set(got)) == [BODY, b"last words"]
     connection.close()
