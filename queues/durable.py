@@ -272,7 +272,9 @@ class DurableStore:
         def durable() -> None:
             self._checkpointing = False
             self._checkpointed = index
-            self._log.release(dead)
+            late = [entry for entry in self._dead if entry <= index]  # died meanwhile
+            self._dead = [entry for entry in self._dead if entry > index]
+            self._log.release(dead + late)
 
         self._log.checkpoint(index, self._live.checkpoint(), durable)
 

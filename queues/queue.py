@@ -4,22 +4,18 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from queues.consumers import Consumer, Dispatcher
+from queues.expiry import Expiry, Timer
+from queues.limits import LengthLimit
 from queues.message import Message
 from queues.options import QueueOptions
 from queues.ready import FifoReady, PriorityReady, Ready
-
-
-class Timer(Protocol):
-    """A callback to come."""
-
-    def cancel(self) -> None: ...
 
 
 class Context(Protocol):
     """What a queue asks of the broker around it."""
 
     def now_ms(self) -> int: ...
-    def call_at(self, when_ms: int, callback: Callable[[], None]) -> "Timer": ...
+    def call_at(self, when_ms: int, callback: Callable[[], None]) -> Timer: ...
     def dead_letter(self, queue: "Queue", messages: list[Message], reason: str) -> None: ...
     def queue_unused(self, queue: "Queue") -> None: ...
 
@@ -51,16 +47,14 @@ class Queue:
     __slots__ = (
         "_context",
         "_dispatcher",
-        "_has_expiry",
-        "_mixed_expiry",
+        "_expiry",
+        "_limit",
         "_next_sequence",
         "_ready",
         "_store",
         "_touched_ms",
         "_unused_timer",
         "_waiting",
-        "_wake_ms",
-        "_wake_timer",
         "arguments",
         "auto_delete",
         "damaged",
@@ -101,11 +95,14 @@ class Queue:
         self._dispatcher = Dispatcher(single_active=options.single_active_consumer)
         self._store: Store | None = None
         self._next_sequence = 0
-        self._has_expiry = options.message_ttl_ms is not None
-        self._mixed_expiry = bool(options.max_priority)  # expiry is not in order of delivery
-        self._wake_ms: int | None = None  # when the timer for the head's expiry is set
+        self._limit = LengthLimit(options)
+        self._expiry = Expiry(
+            context,
+            self._dispatch,
+            ttl_ms=options.message_ttl_ms,
+            by_priority=bool(options.max_priority),
+        )
         self._touched_ms = 0
-        self._wake_timer: Timer | None = None
         self._unused_timer: Timer | None = None
         self._waiting: list[Callable[[], None]] = []
         if options.expires_ms is not None:
@@ -174,23 +171,21 @@ class Queue:
             if receipt is not None:
                 receipt.stored(messages)
             return
-        options = self.options
         refused: list[Message] = []
-        limited = options.max_length is not None or options.max_length_bytes is not None
-        if limited and options.overflow != "drop-head":
+        if self._limit.refuses:
             refused = self._publish_within_limits(messages, receipt)
         elif self._store is not None:
-            self._stamp_expiry(messages)
+            self._expiry.stamp(messages)
             self._store.enqueue(messages, receipt)
         else:
             self._enqueue(messages)
-        if refused and options.overflow == "reject-publish-dlx":
+        if refused and self.options.overflow == "reject-publish-dlx":
             self._context.dead_letter(self, [m.copy() for m in refused], "maxlen")
         if receipt is not None and (self._store is None or len(refused) == len(messages)):
             receipt.stored(refused)
 
     def _enqueue(self, messages: list[Message]) -> None:
-        self._stamp_expiry(messages)
+        self._expiry.stamp(messages)
         sequence = self._next_sequence
         for message in messages:
             message.sequence = sequence
@@ -202,17 +197,13 @@ class Queue:
         """They are safe, and may be delivered."""
         self._ready.push(messages)
         self._dispatch()
-        if self.options.overflow == "drop-head":
-            self._drop_over_limit()
+        self._drop_over_limit()
 
     def loaded(self, messages: list[Message]) -> None:
         """These came back from disk."""
-        if any(m.expires_at is not None for m in messages):
-            self._has_expiry = True
-            self._mixed_expiry |= self.options.message_ttl_ms is None
+        self._expiry.notice(messages)
         if not self.deleted:
             self._dispatch()
-        if self.options.overflow == "drop-head":
             self._drop_over_limit()
         self._wake_waiting()
 
@@ -232,7 +223,7 @@ class Queue:
         refused: list[Message] = []
         if self._store is None:
             for message in messages:
-                if self._fits(message, len(self._ready)):
+                if self._limit.fits(message, len(self._ready), self._ready.size_bytes):
                     self._enqueue([message])
                 else:
                     refused.append(message)
@@ -241,32 +232,19 @@ class Queue:
         for message in messages:
             ahead = len(self._ready) + self._store.pending + len(accepted)
             takers = self._dispatcher.room(len(messages))
-            fits = self._fits(message, ahead - takers)
+            fits = self._limit.fits(message, ahead - takers, self._ready.size_bytes)
             (accepted if fits else refused).append(message)
         if accepted:
-            self._stamp_expiry(accepted)
+            self._expiry.stamp(accepted)
             self._store.enqueue(accepted, _Partly(receipt, refused) if receipt else None)
         return refused
 
-    def _fits(self, message: Message, ready: int) -> bool:
-        options = self.options
-        if options.max_length is not None and ready + 1 > options.max_length:
-            return False
-        most = options.max_length_bytes
-        return most is None or self._ready.size_bytes + message.body_bytes <= most
-
     def _drop_over_limit(self) -> None:
-        options, ready = self.options, self._ready
-        if options.max_length is None and options.max_length_bytes is None:
+        if not self._limit.drops_head:
             return
         dropped = []
-        while ready.available and (
-            (options.max_length is not None and len(ready) > options.max_length)
-            or (
-                options.max_length_bytes is not None and ready.size_bytes > options.max_length_bytes
-            )
-        ):
-            dropped.append(ready.pop_oldest())
+        while self._ready.available and self._limit.exceeded(self._ready):
+            dropped.append(self._ready.pop_oldest())
         if dropped:
             self._bury(dropped, "maxlen")
             self._watch_head()
@@ -279,47 +257,15 @@ class Queue:
 
     # Expiry
 
-    def _stamp_expiry(self, messages: list[Message]) -> None:
-        """Turn each message's own TTL and the queue's into a time; the smaller one counts."""
-        ttl = self.options.message_ttl_ms
-        own = [m for m in messages if m.expires_at is not None]
-        if own:
-            # The head may expire after those behind it: they must be looked at one by one.
-            self._has_expiry = self._mixed_expiry = True
-        if ttl is not None:
-            due = self._context.now_ms() + ttl
-            for message in messages:
-                mine = message.expires_at
-                message.expires_at = due if mine is None else min(mine, due)
-
-    def _expire_until(self, time_ms: int) -> None:
-        """Dead-letter what expired before `time_ms` at the head, and set a timer for the next."""
-        expired = []
-        head = self._ready.head()
-        while head is not None and head.expires_at is not None and head.expires_at < time_ms:
-            expired.append(self._ready.pop())
-            head = self._ready.head()
-        if head is not None and head.expires_at is not None:
-            self._wake_at(head.expires_at)
+    def _expire(self, before_ms: int) -> None:
+        expired = self._expiry.take_expired(self._ready, before_ms)
         if expired:
             self._bury(expired, "expired")
 
     def _watch_head(self) -> None:
         """There may be another head, by other means than dispatch: its time may have come."""
-        if self._has_expiry:
-            self._expire_until(self._context.now_ms() + 1)
-
-    def _wake_at(self, when_ms: int) -> None:
-        if self._wake_ms is None or when_ms < self._wake_ms:
-            if self._wake_timer is not None:
-                self._wake_timer.cancel()
-            self._wake_ms = when_ms
-            self._wake_timer = self._context.call_at(when_ms, self._on_wake)
-
-    def _on_wake(self) -> None:
-        self._wake_ms = None
-        if not self.deleted:
-            self._dispatch()
+        if self._expiry.active:
+            self._expire(self._context.now_ms() + 1)
 
     def _check_unused(self) -> None:
         """x-expires: the queue goes when it had no consumer and no use for that long."""
@@ -343,7 +289,7 @@ class Queue:
     # Messages out
 
     def _dispatch(self) -> None:
-        if self._has_expiry:
+        if self._expiry.active:
             self._dispatch_unexpired()
         elif self._ready.available and len(self._dispatcher):
             self.unacked += self._dispatcher.deal(self._ready)
@@ -351,8 +297,8 @@ class Queue:
     def _dispatch_unexpired(self) -> None:
         """A message due this very millisecond (a TTL of zero) reaches a consumer that waits."""
         now = self._context.now_ms()
-        self._expire_until(now)
-        if not self._mixed_expiry:
+        self._expire(now)
+        if not self._expiry.mixed:
             self.unacked += self._dispatcher.deal(self._ready)
         else:
             while self._ready.available:
@@ -360,8 +306,8 @@ class Queue:
                 if held is None:
                     break
                 self.unacked += held
-                self._expire_until(now)
-        self._expire_until(now + 1)
+                self._expire(now)
+        self._expire(now + 1)
 
     def get(self, holder: Consumer) -> Message | None:
         """basic.get: the head, held by `holder` unless that is no-ack."""
@@ -415,8 +361,7 @@ class Queue:
         if dead:
             self._bury(dead, "delivery_limit")
         self._dispatch()
-        if self.options.overflow == "drop-head":
-            self._drop_over_limit()
+        self._drop_over_limit()
 
     def discard(self, consumer: Consumer, messages: list[Message]) -> None:
         """Rejected without requeue: dead-lettered, or dropped."""
@@ -468,9 +413,9 @@ class Queue:
         """Called by the vhost that forgot it. Consumers are told; the number of ready messages."""
         count = len(self._ready)
         self.deleted = True
-        for timer in (self._wake_timer, self._unused_timer):
-            if timer is not None:
-                timer.cancel()
+        self._expiry.stop()
+        if self._unused_timer is not None:
+            self._unused_timer.cancel()
         self._ready.clear()
         if self._store is not None:
             for receipt in self._store.close():

@@ -176,7 +176,7 @@ def test_damage_found_while_reading_messages_back_is_told_to_whoever_waits(life)
     for name in (b"getting", b"consuming"):
         log.flip(log.find(b"<%s 3199>" % name) + 3)
     getter = life.channel()
-    with pytest.raises(ChannelClosedError, match="404.*'getting'.* is damaged"):
+    with pytest.raises(ChannelClosedError, match=r"404.*'getting'.* is damaged"):
         drain(getter, "getting")
     consumer = life.channel()
     consumer.consume("consuming", "tag", no_ack=True)

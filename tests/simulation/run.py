@@ -48,9 +48,15 @@ class Simulation:
         def uuid4() -> UUID:
             return UUID(int=self.random.getrandbits(128))
 
-        trio._core._run._r.seed(self._seed)  # type: ignore[attr-defined]  # the order of tasks
+        scheduler = trio._core._run
+        scheduler._r.seed(self._seed)  # type: ignore[attr-defined]
         low = self.random.choice([1, 10, 1024])
-        with tuned(self.swarm, low), patch("broker.vhost.uuid4", uuid4):
+        with (
+            tuned(self.swarm, low),
+            patch("broker.vhost.uuid4", uuid4),
+            patch("os.urandom", Random(self._seed).randbytes),
+            patch.object(scheduler, "_ALLOW_DETERMINISTIC_SCHEDULING", new=True),
+        ):
             trio.run(self._main, clock=trio.testing.MockClock(autojump_threshold=0))
 
     # Lives
@@ -105,6 +111,8 @@ class Simulation:
         steps = self.random.randint(1, self.swarm.steps)
         for _ in range(steps):
             await self._step()
+            if ending == "crash" and self.life.dropped_files:
+                break  # the best of moments
         if ending == "power":
             await self._until_power_fails()
         elif ending == "eio":
