@@ -18,7 +18,7 @@ from queues.commands import (
 )
 from queues.live import LiveEntry, LiveSet
 from queues.message import Message
-from queues.paged import HotBudget, PagedReady
+from queues.paged import EVERYTHING, HotBudget, PagedReady
 from queues.ready import FifoReady, PriorityReady
 
 # An entry is written, replicated and read back as a whole.
@@ -126,7 +126,7 @@ class DurableStore:
             # The next in order may be anywhere in the log, so that all of it is kept in memory.
             unlimited = HotBudget(sys.maxsize)
             hot = PriorityReady(max_priority)
-            self.ready = PagedReady(hot, unlimited, self._load, low=sys.maxsize)
+            self.ready = PagedReady(hot, unlimited, self._load, low=EVERYTHING)
         else:
             self.ready = PagedReady(FifoReady(), budget, self._load)
 

@@ -1,5 +1,6 @@
 """Ready messages of a durable queue: the first in memory, the rest in the log until their turn."""
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -15,6 +16,7 @@ HOT_BYTES_MAX: Final = 64 * 1024 * 1024
 HOT_BYTES_FLOOR: Final = 64 * 1024
 # Messages are read back when fewer than this are left in memory: a prefetch window or two.
 LOW_MESSAGES: Final = 1024
+EVERYTHING: Final = sys.maxsize  # as `low`: nothing is taken before all of it is in memory
 
 
 class HotBudget:
@@ -70,6 +72,8 @@ class PagedReady:
     @property
     def available(self) -> int:
         """How many can be taken without waiting for the disk."""
+        if self.cold and self._low == EVERYTHING:
+            return 0  # the one to go first may be among those that are still on disk
         return len(self._hot)
 
     @property

@@ -122,7 +122,8 @@ class Deliveries:
         head = method_head(self._number, BASIC_GET_OK, 9 + len(address) + 4, b"")
         tag = _TAG(self._last_tag, message.redelivered)
         count = _GET_OK_COUNT(left)
-        content = self._counted(holder, message) if message.redelivered else self._reframed(message)
+        counted = message.redelivered and message.delivery_count
+        content = self._counted(holder, message) if counted else self._reframed(message)
         self._outbox.write(b"".join((head, tag, address, count, FRAME_END_BYTE, content)))
 
     # Settling

@@ -207,7 +207,11 @@ def queue_purge(channel: "Channel", method: commands.Queue.Purge) -> None:
     authorize(channel, "read", "queue", queue.name)
     count = queue.purge()
     if not method.nowait:
-        channel.send(commands.Queue.PurgeOk, message_count=count)
+        # As with an ack, what was purged must not come back once the client knows it is gone.
+        channel.suspend(
+            channel.vhost.when_stored,
+            lambda: channel.send(commands.Queue.PurgeOk, message_count=count),
+        )
 
 
 def queue_delete(channel: "Channel", method: commands.Queue.Delete) -> None:

@@ -78,12 +78,12 @@ class Life:
 
         def release_and_reclaim(gid: int, ranges: Iterable[tuple[int, int]]) -> None:
             release(gid, ranges)
-            if self.disk.fault is None and not self.over and self._random.random() < 0.2:
+            if self.disk.fault is None and not self.over and self._random.random() < 0.4:
                 files = len(self.disk.list())
                 self.reclaim(self._random.choice([1, 30]))
                 self.store.flush()
                 self.reclaim(30)
-                self.dropped_files = len(self.disk.list()) < files
+                self.dropped_files |= len(self.disk.list()) < files
 
         store.release = release_and_reclaim  # type: ignore[method-assign]
 

@@ -110,6 +110,7 @@ class Simulation:
         """Whether it ended in a crash."""
         steps = self.random.randint(1, self.swarm.steps)
         for _ in range(steps):
+            self.life.dropped_files = False
             await self._step()
             if ending == "crash" and self.life.dropped_files:
                 break  # the best of moments
