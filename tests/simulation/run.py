@@ -411,12 +411,11 @@ class Simulation:
         for queue in life.vhost.queues.values():
             if queue.damaged is None:
                 client.consume(queue, no_ack=False, prefetch=0)
-        for _ in range(DRAIN_ROUNDS):
-            await self._quieten()
-            if client.unacked:
-                client.settle_some("ack", 1.0)
-            elif not any(q.ready + q.unacked for q in life.vhost.queues.values() if not q.damaged):
-                break
+        await self._drain(client)
+        for queue in life.vhost.queues.values():  # a log is tidied when something happens to it
+            if queue.damaged is None:
+                self._publish_to(queue, [self._message("", queue.name)])
+        await self._drain(client)
         life.check_counts()
         for book in self.ledger.books.values():
             left = [i for i in book.items.values() if i.promised and not i.settled]
@@ -425,6 +424,15 @@ class Simulation:
         life.check_refusals()
         if not self._flipped:
             life.check_disk_use(self.swarm.tunables[queues.durable, "CHECKPOINT_ENTRIES"] + 3)
+
+    async def _drain(self, client: Client) -> None:
+        queues = self.life.vhost.queues.values()
+        for _ in range(DRAIN_ROUNDS):
+            await self._quieten()
+            if client.unacked:
+                client.settle_some("ack", 1.0)
+            elif not any(queue.ready + queue.unacked for queue in queues if not queue.damaged):
+                break
 
     async def _quieten(self) -> None:
         """Wait until nothing is on its way to the disk or from it."""

@@ -71,7 +71,7 @@ def draw(random: Random) -> Swarm:
         endings=tuple(random.choices(["crash", "crash", "kill", "stop", "power", "eio"], k=3)),
         weights=weights,
         kinds=chosen,
-        own_ttl_chance=0.0 if "ttl" in chosen else some([0.0, 0.05]),
+        own_ttl_chance=some([0.0, 0.05]),
         options=StoreOptions(
             wal_file_bytes=some([8, 16, 64]) * 1024,
             free_bytes_min=0,
