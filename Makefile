@@ -54,10 +54,12 @@ unit: $(VENV)/.dev $(NODE_DIR)/node_modules/.installed  ## the tests, fast ones 
 SEED  ?= 1
 SEEDS ?= 1-5000
 
-sim: $(VENV)/.dev  ## replay one simulated run of a Raft group, with its trace (SEED=n)
+sim: $(VENV)/.dev  ## replay one simulated run of a node and of a Raft group, with traces (SEED=n)
+	$(BIN)/python -m tests.simulation --seed $(SEED)
 	$(BIN)/python -m tests.raft.sim --seed $(SEED)
 
 soak: $(VENV)/.dev  ## thousands of simulated runs (SEEDS=a-b)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 	$(BIN)/python -m tests.raft.sim --seeds $(SEEDS)
 
 nightly: soak  ## soak, and fifty times kill -9 under load
