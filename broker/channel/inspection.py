@@ -33,7 +33,8 @@ PLAIN_MAX: Final = 4096
 PLAIN_BYTES_MAX: Final = 512  # longer ones carry something unique and would never be met again
 
 _REPLY_TO_RAW: Final = REPLY_TO.encode()
-_ASKING: Final = FLAG_PRIORITY | FLAG_REPLY_TO | FLAG_EXPIRATION | FLAG_USER_ID
+_RARE: Final = FLAG_EXPIRATION | FLAG_USER_ID
+_ASKING: Final = FLAG_PRIORITY | FLAG_REPLY_TO | _RARE
 # Properties with a new value each time: such a block is not worth remembering.
 PASSING: Final = FLAG_CORRELATION_ID | FLAG_MESSAGE_ID | FLAG_TIMESTAMP
 _PASSING: Final = PASSING | _ASKING
@@ -48,7 +49,7 @@ _HASHABLE: Final = (
 class Inspector:
     """Checks and obeys properties for one channel."""
 
-    __slots__ = ("_give_back", "_user", "_vhost", "plain", "reply_to")
+    __slots__ = ("_give_back", "_user", "_vhost", "plain", "reply_to", "tables")
 
     def __init__(
         self,
@@ -61,24 +62,36 @@ class Inspector:
         self._user = user
         self._give_back = give_back  # sends basic.return
         self.plain = plain  # property blocks (flags and values) that need no second look
+        self.tables: set[bytes] = set()  # headers that are known to be well-formed
         self.reply_to: str | None = None  # the address of this channel's reply consumer
 
-    def inspect(self, message: "Message", route: "Route") -> "tuple[Target, ...]":
+    def inspect(  # noqa: C901 - nearly hot: real clients' messages all come through here
+        self, message: "Message", route: "Route"
+    ) -> "tuple[Target, ...]":
         """Check the properties, apply what they ask for, and answer where the message goes."""
         flags, frames = message.flags, message.frames
         copies = False
         try:
-            bounds = property_bounds(flags, frames, message.header_bytes)
+            layout = layout_of(flags)
+            bounds = property_bounds(layout, frames, message.header_bytes)
             if flags & FLAG_HEADERS:
-                at = layout_of(flags).where[FLAG_HEADERS]
-                start, end = bounds[at], bounds[at + 1]
-                check_table(frames, start, end)
-                copies = frames.find(b"CC", start, end) >= 0  # maybe; looked at closely below
+                at = layout.where[FLAG_HEADERS]
+                table = frames[bounds[at] : bounds[at + 1]]
+                if table not in self.tables:
+                    self._check_table(table)
+                copies = b"CC" in table  # maybe; looked at closely below
         except ValueError as error:
             text_ = f"malformed content header: {error}"
             raise ConnectionFailure(501, text_, method=BASIC_PUBLISH) from error
         if flags & _ASKING:
-            self._obey(message, bounds)
+            if flags & FLAG_PRIORITY:
+                message.priority = frames[bounds[layout.where[FLAG_PRIORITY]]]
+            if flags & FLAG_REPLY_TO:
+                at = layout.where[FLAG_REPLY_TO]
+                if frames[bounds[at] + 1 : bounds[at + 1]] == _REPLY_TO_RAW:
+                    self._address_reply(message)
+            if flags & _RARE:
+                self._obey(message)
         if route.reply is not None:
             if route.mandatory:  # documented so by RabbitMQ: no queue was involved
                 self._give_back(message, route)
@@ -91,33 +104,35 @@ class Inspector:
             self._remember_plain(message)
         return route.targets
 
+    def _check_table(self, table: bytes) -> None:
+        """Raise ValueError for malformed headers; remember short sound ones, which come again."""
+        check_table(table, 0, len(table))
+        if len(table) <= PLAIN_BYTES_MAX:
+            if len(self.tables) >= PLAIN_MAX:
+                self.tables.clear()
+            self.tables.add(table)
+
     def _remember_plain(self, message: "Message") -> None:
         if message.header_bytes <= PLAIN_BYTES_MAX:
             if len(self.plain) >= PLAIN_MAX:
                 self.plain.clear()
             self.plain.add(message.frames[19 : 7 + message.header_bytes])
 
-    def _obey(self, message: "Message", bounds: list[int]) -> None:
-        flags, frames = message.flags, message.frames
-        where = layout_of(flags).where
+    def _address_reply(self, message: "Message") -> None:
+        """Direct reply-to: put in the address at which this channel takes replies."""
+        if self.reply_to is None:
+            raise precondition_failed("fast reply consumer does not exist")
+        values = message.properties()
+        values[FLAG_REPLY_TO] = short_string(self.reply_to)
+        _rewrite(message, values)
 
-        def short_string_at(flag: int) -> bytes:
-            at = where[flag]
-            return frames[bounds[at] + 1 : bounds[at + 1]]
-
-        if flags & FLAG_PRIORITY:
-            message.priority = frames[bounds[where[FLAG_PRIORITY]]]
-        if flags & FLAG_EXPIRATION:
-            ttl_ms = parse_expiration(text(short_string_at(FLAG_EXPIRATION)))
+    def _obey(self, message: "Message") -> None:
+        values = message.properties()
+        if FLAG_EXPIRATION in values:
+            ttl_ms = parse_expiration(text(values[FLAG_EXPIRATION][1:]))
             message.expires_at = self._vhost.now_ms() + ttl_ms
-        if flags & FLAG_USER_ID:
-            self._check_user(text(short_string_at(FLAG_USER_ID)))
-        if flags & FLAG_REPLY_TO and short_string_at(FLAG_REPLY_TO) == _REPLY_TO_RAW:
-            if self.reply_to is None:
-                raise precondition_failed("fast reply consumer does not exist")
-            values = message.properties()
-            values[FLAG_REPLY_TO] = short_string(self.reply_to)
-            _rewrite(message, values)
+        if FLAG_USER_ID in values:
+            self._check_user(text(values[FLAG_USER_ID][1:]))
 
     def _check_user(self, claimed: str) -> None:
         if claimed != self._user.name:

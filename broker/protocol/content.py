@@ -66,7 +66,7 @@ _PROPERTIES: Final = (
 )
 
 
-class _Layout:
+class Layout:
     """Which properties a set of flags announces, worked out once per set that is met."""
 
     __slots__ = ("flags", "sizes", "where")
@@ -80,25 +80,25 @@ class _Layout:
         self.where = {flag: position for position, flag in enumerate(self.flags)}
 
 
-_layouts: dict[int, _Layout] = {}  # at most one for each of the 2**14 sets of flags
+_layouts: dict[int, Layout] = {}  # at most one for each of the 2**14 sets of flags
 
 
-def layout_of(flags: int) -> _Layout:
+def layout_of(flags: int) -> Layout:
     layout = _layouts.get(flags)
     if layout is None:
-        layout = _layouts[flags] = _Layout(flags)
+        layout = _layouts[flags] = Layout(flags)
     return layout
 
 
-def property_bounds(flags: int, frames: bytes, header_bytes: int) -> list[int]:
+def property_bounds(layout: Layout, frames: bytes, header_bytes: int) -> list[int]:
     """Where each property value starts, in wire order, and at last where they end.
 
-    Raises ValueError where the values do not fit the flags.
+    Raises ValueError where the values do not fit the layout.
     """
     pos = _VALUES_AT
     bounds = [pos]
     try:
-        for size in layout_of(flags).sizes:
+        for size in layout.sizes:
             if size > 0:
                 pos += size
             elif size == _SHORT_STRING:
@@ -118,10 +118,11 @@ def split_properties(flags: int, frames: bytes, header_bytes: int) -> dict[int, 
 
     Raises ValueError where the values do not fit the flags.
     """
-    bounds = property_bounds(flags, frames, header_bytes)
+    layout = layout_of(flags)
+    bounds = property_bounds(layout, frames, header_bytes)
     return {
         flag: frames[bounds[position] : bounds[position + 1]]
-        for position, flag in enumerate(layout_of(flags).flags)
+        for position, flag in enumerate(layout.flags)
     }
 
 
