@@ -375,9 +375,8 @@ class LogHost:
     def checkpoint(
         self, log: HostedLog, index: int, state: bytes, then: Callable[[], None]
     ) -> None:
-        raft = log.raft
-        assert raft is not None
         assert log.gid is not None
+        raft = log.raft if log.raft is not None else self._start(log)
         self._batch.snapshot(log.gid, index, raft.log.term_at(index), state)
 
         def durable() -> None:

@@ -233,8 +233,7 @@ class DurableStore:
                 self._cold_from = self._live.next_sequence
             elif not was_cold:
                 self._cold_from = first
-        if self._dead_bytes > CHECKPOINT_BYTES or len(self._dead) > CHECKPOINT_ENTRIES:
-            self._checkpoint()
+        self._checkpoint_if_due()
         for receipt in proposal.receipts:
             receipt.stored([])
 
@@ -262,9 +261,12 @@ class DurableStore:
         if early:
             self._log.release(early)
 
+    def _checkpoint_if_due(self) -> None:
+        due = self._dead_bytes > CHECKPOINT_BYTES or len(self._dead) > CHECKPOINT_ENTRIES
+        if due and not self._checkpointing:
+            self._checkpoint()
+
     def _checkpoint(self) -> None:
-        if self._checkpointing:
-            return
         self._checkpointing = True
         index, dead = self._applied, self._dead
         self._dead, self._dead_bytes, self._sizes = [], 0, {}
@@ -301,8 +303,9 @@ class DurableStore:
         return [entry.index for entry in self._live.entries_from(0)]
 
     def start(self) -> None:
-        """Offer what was recovered."""
+        """Offer what was recovered, and let go of what a crash kept from being let go of."""
         self.ready.recovered(self._live.live)
+        self._checkpoint_if_due()
 
     # Cold messages
 
