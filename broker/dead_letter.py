@@ -1,6 +1,7 @@
 """Dead letters: the message that is published instead of one that died, with its x-death header."""
 
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from broker.protocol.constants import FLAG_EXPIRATION, FLAG_HEADERS
@@ -26,6 +27,23 @@ _COUNT_MAX: Final = 2**63 - 1  # a client may have sent such a count
 _EMPTY_TABLE: Final = b"\x00\x00\x00\x00"
 # Rejection is a consumer's decision; a loop without one would go on for ever by itself.
 _DECIDED: Final = "rejected"
+
+
+class Receipt:
+    """Calls back when every queue that a dead letter went to has it, or refused it."""
+
+    __slots__ = ("_open", "_then")
+
+    def __init__(self, queues: int, then: Callable[[], None]) -> None:
+        self._open = queues
+        self._then = then
+        if not queues:
+            then()
+
+    def stored(self, refused: list[Message]) -> None:  # noqa: ARG002 - it is dead all the same
+        self._open -= 1
+        if not self._open:
+            self._then()
 
 
 def split_address(address: bytes) -> tuple[str, str]:

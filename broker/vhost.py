@@ -1,5 +1,6 @@
 """A virtual host: its exchanges, queues and bindings, and the routing of messages among them."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -70,7 +71,7 @@ class VHost:
         self._caches: dict[User, RouteCache] = {}
         self._sources: dict[object, dict[Exchange, None]] = {}  # destination → who is bound to it
         self._owned: dict[object, dict[Queue, None]] = {}  # exclusive queues by connection
-        self._letters: list[tuple[Queue, list[Message], str]] = []
+        self._letters: deque[tuple[Queue, list[Message], str, Callable[[], None]]] = deque()
         self._burying = False
 
     # Looking up
@@ -413,23 +414,32 @@ class VHost:
     def call_at(self, when_ms: int, callback: Callable[[], None]) -> Timer:
         return self._timers.call_at(when_ms, callback)
 
-    def dead_letter(self, queue: Queue, messages: list[Message], reason: str) -> None:
-        """Publish to the queue's dead-letter exchange. Deaths that this causes wait their turn."""
+    def dead_letter(
+        self, queue: Queue, messages: list[Message], reason: str, then: Callable[[], None]
+    ) -> None:
+        """Publish to the queue's dead-letter exchange; `then` is called when the letters are safe.
+
+        Deaths that this causes wait their turn.
+        """
         if queue.options.dead_letter_exchange is None:
+            then()
             return
-        self._letters.append((queue, messages, reason))
+        self._letters.append((queue, messages, reason, then))
         if self._burying:
             return
         self._burying = True
         try:
             while self._letters:
-                self._bury(*self._letters.pop(0))
+                self._bury(*self._letters.popleft())
         finally:
             self._burying = False
 
-    def _bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
+    def _bury(
+        self, queue: Queue, messages: list[Message], reason: str, then: Callable[[], None]
+    ) -> None:
         exchange = self.exchanges.get(queue.options.dead_letter_exchange or "")
         if exchange is None:
+            then()
             return
         now_ms = self.now_ms()
         arrivals: dict[Queue, list[Message]] = {}
@@ -442,11 +452,9 @@ class VHost:
             for target in self.route(exchange, keys, headers):
                 if not dead_letter.is_cycle(letter, target.name):
                     arrivals.setdefault(target, []).append(letter.copy())
+        receipt = dead_letter.Receipt(len(arrivals), then)
         for target, letters in arrivals.items():
-            target.publish(letters, None)
-
-    def statistics(self) -> dict[str, int]:
-        return {"exchanges": len(self.exchanges), "queues": len(self.queues)}
+            target.publish(letters, receipt)
 
 
 def is_server_named(queue: str) -> bool:

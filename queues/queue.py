@@ -16,7 +16,9 @@ class Context(Protocol):
 
     def now_ms(self) -> int: ...
     def call_at(self, when_ms: int, callback: Callable[[], None]) -> Timer: ...
-    def dead_letter(self, queue: "Queue", messages: list[Message], reason: str) -> None: ...
+    def dead_letter(
+        self, queue: "Queue", messages: list[Message], reason: str, then: Callable[[], None]
+    ) -> None: ...
     def queue_unused(self, queue: "Queue") -> None: ...
 
 
@@ -180,7 +182,7 @@ class Queue:
         else:
             self._enqueue(messages)
         if refused and self.options.overflow == "reject-publish-dlx":
-            self._context.dead_letter(self, [m.copy() for m in refused], "maxlen")
+            self._context.dead_letter(self, [m.copy() for m in refused], "maxlen", _nothing)
         if receipt is not None and (self._store is None or len(refused) == len(messages)):
             receipt.stored(refused)
 
@@ -251,9 +253,12 @@ class Queue:
 
     def _bury(self, messages: list[Message], reason: str) -> None:
         """They leave the queue for its dead-letter exchange, or for nowhere."""
-        self._context.dead_letter(self, messages, reason)
-        if self._store is not None:
-            self._store.settle(messages)
+
+        def safe() -> None:
+            if self._store is not None and not self.deleted and self.damaged is None:
+                self._store.settle(messages)  # not before: a crash must find one or the other
+
+        self._context.dead_letter(self, messages, reason, safe)
 
     # Expiry
 
@@ -424,6 +429,10 @@ class Queue:
             consumer.sink.consumer_cancelled(consumer)
         self.loaded([])
         return count
+
+
+def _nothing() -> None:
+    """For those who need not know."""
 
 
 class _Partly:
