@@ -1,6 +1,7 @@
 """Dead letters: the message that is published instead of one that died, with its x-death header."""
 
 import struct
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,9 @@ from broker.protocol.tables import (
 from queues.message import Message
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from exchanges.exchange import Exchange
     from queues.queue import Queue
 
 _U64 = struct.Struct(">Q")
@@ -157,3 +161,59 @@ def _raw_entries(raw: bytes | None) -> list[dict[bytes, bytes]]:
         entry, pos = split_table(raw, pos + 1)
         entries.append(entry)
     return entries
+
+
+class DeadLetters:
+    """Sends dead letters on their way. Deaths that this causes wait their turn."""
+
+    def __init__(
+        self,
+        find_exchange: "Callable[[str], Exchange | None]",
+        route: "Callable[[Exchange, Sequence[str], Table], list[Queue]]",
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._find_exchange = find_exchange
+        self._route = route
+        self._now_ms = now_ms
+        self._waiting: deque[tuple[Queue, list[Message], str, Callable[[], None]]] = deque()
+        self._sending = False
+
+    def send(
+        self, queue: "Queue", messages: list[Message], reason: str, then: Callable[[], None]
+    ) -> None:
+        """Publish to the queue's dead-letter exchange; `then` is called when they are safe."""
+        if queue.options.dead_letter_exchange is None:
+            then()
+            return
+        self._waiting.append((queue, messages, reason, then))
+        if self._sending:
+            return
+        self._sending = True
+        try:
+            while self._waiting:
+                self._send(*self._waiting.popleft())
+        finally:
+            self._sending = False
+
+    def _send(
+        self, queue: "Queue", messages: list[Message], reason: str, then: Callable[[], None]
+    ) -> None:
+        exchange = self._find_exchange(queue.options.dead_letter_exchange or "")
+        if exchange is None:
+            then()
+            return
+        now_ms = self._now_ms()
+        arrivals: dict[Queue, list[Message]] = {}
+        for message in messages:
+            letter = bury(message, queue, reason, now_ms)
+            headers = headers_of(letter)
+            keys = [split_address(letter.address)[1]]
+            copies = headers.get("CC")
+            if isinstance(copies, list):
+                keys += [key for key in copies if isinstance(key, str)]
+            for target in self._route(exchange, keys, headers):
+                if not is_cycle(letter, target.name):
+                    arrivals.setdefault(target, []).append(letter.copy())
+        receipt = Receipt(len(arrivals), then)
+        for target, letters in arrivals.items():
+            target.publish(letters, receipt)

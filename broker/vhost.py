@@ -1,12 +1,11 @@
 """A virtual host: its exchanges, queues and bindings, and the routing of messages among them."""
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from broker import dead_letter
 from broker.auth import User
+from broker.dead_letter import DeadLetters
 from broker.equivalence import check_arguments, check_property
 from broker.protocol.errors import (
     access_refused,
@@ -71,8 +70,7 @@ class VHost:
         self._caches: dict[User, RouteCache] = {}
         self._sources: dict[object, dict[Exchange, None]] = {}  # destination → who is bound to it
         self._owned: dict[object, dict[Queue, None]] = {}  # exclusive queues by connection
-        self._letters: deque[tuple[Queue, list[Message], str, Callable[[], None]]] = deque()
-        self._burying = False
+        self._dead_letters = DeadLetters(self.exchanges.get, self.route, timers.now_ms)
 
     # Looking up
 
@@ -417,44 +415,7 @@ class VHost:
     def dead_letter(
         self, queue: Queue, messages: list[Message], reason: str, then: Callable[[], None]
     ) -> None:
-        """Publish to the queue's dead-letter exchange; `then` is called when the letters are safe.
-
-        Deaths that this causes wait their turn.
-        """
-        if queue.options.dead_letter_exchange is None:
-            then()
-            return
-        self._letters.append((queue, messages, reason, then))
-        if self._burying:
-            return
-        self._burying = True
-        try:
-            while self._letters:
-                self._bury(*self._letters.popleft())
-        finally:
-            self._burying = False
-
-    def _bury(
-        self, queue: Queue, messages: list[Message], reason: str, then: Callable[[], None]
-    ) -> None:
-        exchange = self.exchanges.get(queue.options.dead_letter_exchange or "")
-        if exchange is None:
-            then()
-            return
-        now_ms = self.now_ms()
-        arrivals: dict[Queue, list[Message]] = {}
-        for message in messages:
-            letter = dead_letter.bury(message, queue, reason, now_ms)
-            headers = dead_letter.headers_of(letter)
-            key = dead_letter.split_address(letter.address)[1]
-            cc = headers.get("CC")
-            keys = [key, *[k for k in cc if isinstance(k, str)]] if isinstance(cc, list) else [key]
-            for target in self.route(exchange, keys, headers):
-                if not dead_letter.is_cycle(letter, target.name):
-                    arrivals.setdefault(target, []).append(letter.copy())
-        receipt = dead_letter.Receipt(len(arrivals), then)
-        for target, letters in arrivals.items():
-            target.publish(letters, receipt)
+        self._dead_letters.send(queue, messages, reason, then)
 
 
 def is_server_named(queue: str) -> bool:

@@ -1,1 +1,1 @@
-"""Client libraries for Leveret. They share broker.protocol with the server and nothing else."""
+"""Client libraries, which will share broker.protocol with the server. Empty so far."""

@@ -1,1 +1,1 @@
-"""The Spark data source for stream queues."""
+"""Spark on stream queues. Empty until there are stream queues."""
