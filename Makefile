@@ -4,14 +4,15 @@ VENV      ?= .venv
 PYTHON    ?= python3
 BIN       := $(VENV)/bin
 NODE_DIR  := tests/clients/node
-PACKAGES  := broker exchanges queues flow_control clients spark
+PACKAGES  := broker exchanges queues flow_control clients spark pyspark_leveret
 SOURCES   := $(PACKAGES) tests benchmarks examples
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types imports unit bench sim soak nightly format constraints clean
+.PHONY: help run test lint types imports unit cluster-semantics rabbitmq-clients bench sim soak chaos nightly \
+	format constraints clean
 
 help:  ## show what there is to make
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); \
@@ -33,6 +34,12 @@ $(NODE_DIR)/node_modules/.installed: $(NODE_DIR)/package.json $(NODE_DIR)/packag
 	@cd $(NODE_DIR) && npm ci --silent --no-audit --no-fund
 	@touch $@
 
+# Spark runs on Java 17 or 21; any that is there is taken.
+$(VENV)/.java: | $(BIN)/python
+	@command -v java >/dev/null || { echo "installing Debian's openjdk-17-jre-headless"; \
+	  apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless; }
+	@touch $@
+
 run: $(VENV)/.run  ## start the broker on its defaults (ARGS="--amqp-port 5673" for more)
 	@exec $(BIN)/leveret serve $(ARGS)
 
@@ -48,22 +55,38 @@ types: $(VENV)/.dev  ## mypy --strict
 imports: $(VENV)/.dev  ## import-linter: who may know whom
 	$(BIN)/lint-imports --no-cache
 
-unit: $(VENV)/.dev $(NODE_DIR)/node_modules/.installed  ## the tests, fast ones first
+unit: $(VENV)/.dev $(VENV)/.java $(NODE_DIR)/node_modules/.installed  ## the tests, fast ones first
 	$(BIN)/pytest $(PYTEST_ARGS)
+	LEVERET_TEST_CLUSTER=1 $(BIN)/pytest tests/semantics tests/sqs -k "not transient and not classic" $(PYTEST_ARGS)
+
+# `unit` has most of it: transient and classic queues live on the node that the client is connected to.
+cluster-semantics: $(VENV)/.dev  ## all that clients are promised, by the first of three nodes
+	LEVERET_TEST_CLUSTER=1 $(BIN)/pytest tests/semantics $(PYTEST_ARGS)
+
+rabbitmq-clients: $(VENV)/.dev  ## the tests of the AMQP clients, against a real RabbitMQ
+	$(BIN)/python -m tests.amqp_client.rabbitmq $(PYTEST_ARGS)
 
 SEED  ?= 1
 SEEDS ?= 1-5000
 
-sim: $(VENV)/.dev  ## replay one simulated run of a node and of a Raft group, with traces (SEED=n)
+sim: $(VENV)/.dev  ## replay one simulated run of a node, a Raft group and a cluster (SEED=n)
 	$(BIN)/python -m tests.simulation --seed $(SEED)
 	$(BIN)/python -m tests.raft.sim --seed $(SEED)
+	$(BIN)/python -m tests.cluster_simulation --seed $(SEED)
 
 soak: $(VENV)/.dev  ## thousands of simulated runs (SEEDS=a-b)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 	$(BIN)/python -m tests.raft.sim --seeds $(SEEDS)
+	$(BIN)/python -m tests.cluster_simulation --seeds $(SEEDS)
 
-nightly: soak  ## soak, and fifty times kill -9 under load
+nightly: soak  ## soak, fifty times kill -9 under load, and a cluster under faults
 	$(BIN)/python -m tests.durability.kills --kills 50 --seed $(SEED)
+	$(BIN)/python -m tests.durability.stream_kills --kills 50 --seed $(SEED)
+	$(BIN)/python -m tests.durability.transaction_kills --kills 50 --seed $(SEED)
+	$(BIN)/python -m tests.cluster.matrix --seconds 60 --seed $(SEED)
+
+chaos: $(VENV)/.dev  ## each fault by itself on three nodes, and all together (SEED=n)
+	$(BIN)/python -m tests.cluster.matrix --seconds 20 --seed $(SEED)
 
 bench: $(VENV)/.dev  ## load on this broker and, where installed, on RabbitMQ beside it
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -32,13 +32,20 @@ _DEBIAN_RABBITMQ_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 
 class ProcessTree:
-    """CPU time and memory of a process and its descendants."""
+    """CPU time and memory of processes and their descendants."""
 
-    def __init__(self, pid: int) -> None:
-        self._root = psutil.Process(pid)
+    def __init__(self, *pids: int) -> None:
+        self._roots = [psutil.Process(pid) for pid in pids]
+
+    def pids(self) -> list[int]:
+        """The processes that it was made for."""
+        return [root.pid for root in self._roots]
 
     def members(self) -> list[psutil.Process]:
-        return [self._root, *self._root.children(recursive=True)]
+        found: list[psutil.Process] = []
+        for root in self._roots:
+            found += [root, *root.children(recursive=True)]
+        return found
 
     def cpu_s(self) -> float:
         """User and system seconds used so far, including ended children."""
@@ -47,8 +54,10 @@ class ProcessTree:
             with suppress(psutil.NoSuchProcess):
                 times = process.cpu_times()
                 total += times.user + times.system
-        own = self._root.cpu_times()
-        return float(total + own.children_user + own.children_system)
+        for root in self._roots:
+            own = root.cpu_times()
+            total += own.children_user + own.children_system
+        return float(total)
 
     def rss_bytes(self) -> int:
         total = 0
@@ -84,17 +93,31 @@ def _listening_on(port: int) -> ProcessTree | None:
 
 
 @contextmanager
-def leveret() -> Iterator[Broker]:
-    """This broker, from this interpreter, on free ports and with its own data directory."""
-    with tempfile.TemporaryDirectory(prefix="leveret-bench-") as home:
-        data = str(Path(home, "data"))
-        command = [sys.executable, "-m", "broker", "serve", "--data-dir", data]
-        command += ["--amqp-port", "0", "--http-port", "0"]
-        with _process(command, log=Path(home, "output.log")) as process:
-            yield Broker("leveret", _leveret_url(process), ProcessTree(process.pid))
+def leveret(*, prefix: Sequence[str] = (), flags: Sequence[str] = ()) -> Iterator[Broker]:
+    """This broker, from this interpreter, on free ports and with its own data directory.
+
+    `prefix` is a command that runs it, `flags` are more of its own.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="leveret-bench-") as home,
+        leveret_in(Path(home), prefix=prefix, flags=flags) as one,
+    ):
+        yield one
 
 
-def _leveret_url(process: Started) -> str:
+@contextmanager
+def leveret_in(
+    home: Path, *, prefix: Sequence[str] = (), flags: Sequence[str] = ()
+) -> Iterator[Broker]:
+    """The same with its data in a directory that is there before and after."""
+    data = str(home / "data")
+    command = [*prefix, sys.executable, "-m", "broker", "serve", "--data-dir", data]
+    command += ["--amqp-port", "0", "--http-port", "0", *flags]
+    with run_process(command, log=home / "output.log") as process:
+        yield Broker("leveret", leveret_url(process), ProcessTree(process.pid))
+
+
+def leveret_url(process: Started) -> str:
     for output in process.outputs_until_deadline():
         if ready := _READY_LINE.search(output):
             return f"amqp://guest:guest@{ready[1]}/"
@@ -103,10 +126,10 @@ def _leveret_url(process: Started) -> str:
 
 def rabbitmq_installed() -> bool:
     """Whether a private RabbitMQ can be started."""
-    return _rabbitmq_server() is not None and shutil.which("epmd") is not None
+    return rabbitmq_server() is not None and shutil.which("epmd") is not None
 
 
-def _rabbitmq_server() -> str | None:
+def rabbitmq_server() -> str | None:
     if _DEBIAN_RABBITMQ_SERVER.exists():
         return str(_DEBIAN_RABBITMQ_SERVER)
     return shutil.which("rabbitmq-server")
@@ -115,26 +138,29 @@ def _rabbitmq_server() -> str | None:
 @contextmanager
 def rabbitmq() -> Iterator[Broker]:
     """A private RabbitMQ node: loopback only, own epmd, nothing shared with another node."""
-    server, epmd = _rabbitmq_server(), shutil.which("epmd")
+    server, epmd = rabbitmq_server(), shutil.which("epmd")
     assert server is not None
     assert epmd is not None
     with tempfile.TemporaryDirectory(prefix="rabbitmq-bench-") as home:
-        amqp_port, distribution_port, epmd_port = _free_ports(3)
-        environment = _rabbitmq_environment(Path(home), amqp_port, distribution_port, epmd_port)
+        amqp_port, distribution_port, epmd_port = free_ports(3)
+        environment = rabbitmq_environment(
+            Path(home), f"bench{os.getpid()}@localhost", amqp_port, distribution_port, epmd_port
+        )
         url = f"amqp://guest:guest@127.0.0.1:{amqp_port}/"
         # Erlang would start epmd as a daemon that nobody owns; in the foreground it is our child.
         epmd_command = [epmd, "-address", "127.0.0.1", "-port", str(epmd_port)]
         with (
-            _process(epmd_command, log=Path(home, "epmd.log"), environment=environment),
-            _process([server], log=Path(home, "output.log"), environment=environment) as process,
+            run_process(epmd_command, log=Path(home, "epmd.log"), environment=environment),
+            run_process([server], log=Path(home, "output.log"), environment=environment) as process,
         ):
-            _await_amqp(process, url)
+            await_amqp(process, url)
             yield Broker("rabbitmq", url, ProcessTree(process.pid))
 
 
-def _rabbitmq_environment(
-    home: Path, amqp_port: int, distribution_port: int, epmd_port: int
+def rabbitmq_environment(
+    home: Path, node_name: str, amqp_port: int, distribution_port: int, epmd_port: int
 ) -> dict[str, str]:
+    """What a node or a command for it must know to have nothing in common with other nodes."""
     (home / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{amqp_port}\n")
     (home / "plugins").write_text("[].\n")
     return {
@@ -143,7 +169,7 @@ def _rabbitmq_environment(
         "HOME": str(home),
         "ERL_EPMD_ADDRESS": "127.0.0.1",
         "ERL_EPMD_PORT": str(epmd_port),
-        "RABBITMQ_NODENAME": f"bench{os.getpid()}@localhost",
+        "RABBITMQ_NODENAME": node_name,
         "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
         "RABBITMQ_NODE_PORT": str(amqp_port),
         "RABBITMQ_DIST_PORT": str(distribution_port),
@@ -157,7 +183,7 @@ def _rabbitmq_environment(
     }
 
 
-def _await_amqp(process: Started, url: str) -> None:
+def await_amqp(process: Started, url: str) -> None:
     for _ in process.outputs_until_deadline():
         with suppress(OSError, BrokerError):
             Connection(url).close()
@@ -165,7 +191,8 @@ def _await_amqp(process: Started, url: str) -> None:
     raise BrokerError("RabbitMQ did not accept AMQP in time")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [one.getsockname()[1] for one in sockets]
@@ -203,6 +230,14 @@ class Started:
             yield output
             time.sleep(_POLL_S)
 
+    def kill(self) -> None:
+        """End it and its descendants as a power cut would."""
+        with suppress(psutil.NoSuchProcess):
+            for process in ProcessTree(self.pid).members():
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+        self._popen.wait()
+
     def stop(self) -> None:
         """Ask it to end; kill what is left of it and its descendants."""
         members: list[psutil.Process] = []
@@ -220,7 +255,7 @@ class Started:
 
 
 @contextmanager
-def _process(
+def run_process(
     command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[Started]:
     started = Started(command, log, environment)

@@ -145,8 +145,14 @@ def _receive(pipe: Pipe) -> Report:
 
 def measure_load(broker: Broker, scenario: LoadScenario, seconds: float) -> LoadResult:
     """Run `scenario` against `broker` and measure a window of `seconds`."""
+    with topology(broker.url, scenario):
+        return measure_declared(broker, scenario, seconds)
+
+
+def measure_declared(broker: Broker, scenario: LoadScenario, seconds: float) -> LoadResult:
+    """The same, where what the scenario needs is there."""
     life_s = int(WARM_UP_S + seconds + OPEN_TIMEOUT_S + STOP_TIMEOUT_S)
-    with _topology(broker.url, scenario), Generator(broker.url, scenario, life_s) as generator:
+    with Generator(broker.url, scenario, life_s) as generator:
         assert all(isinstance(one, Ready) for one in generator.gather(OPEN_TIMEOUT_S))
         generator.run_for(Phase.WARM_UP, WARM_UP_S)
         before = _sample(generator, broker)
@@ -215,7 +221,7 @@ def percentile_ms(ordered_ns: Sequence[int], fraction: float) -> float | None:
 
 
 @contextmanager
-def _topology(url: str, scenario: LoadScenario) -> Iterator[None]:
+def topology(url: str, scenario: LoadScenario) -> Iterator[None]:
     """Declare the scenario's exchange, queues and bindings; delete them afterwards."""
     connection = Connection(url)
     try:

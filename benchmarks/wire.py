@@ -72,6 +72,7 @@ class Connection:
         self.sock = socket.create_connection(address, timeout=SETUP_TIMEOUT_S)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.unread = bytearray()
+        self._confirms: ConfirmCounter | None = None
         try:
             self._open(f"\0{user}\0{password}", unquote(parts.path[1:]) or "/", heartbeat_s)
         except BaseException:
@@ -93,6 +94,16 @@ class Connection:
         """Send a method on the channel and return its answer."""
         self._send(method, channel=self._channel)
         return self._expect(reply)
+
+    def await_confirms(self, count: int) -> None:
+        """Read until `count` more messages are confirmed; nothing else may be under way."""
+        confirmed = ConfirmCounter() if self._confirms is None else self._confirms
+        self._confirms, wanted = confirmed, confirmed.confirmed + count
+        while confirmed.confirmed < wanted:
+            data = self.sock.recv(1 << 16)
+            if not data:
+                raise BrokerError(f"publisher cut off: {confirmed.unexplained()}")
+            confirmed.feed(data)
 
     def close(self) -> None:
         """Drop the socket; the broker cleans up as it does for a client that went away."""

@@ -1,4 +1,4 @@
-"""The `leveret` command: reads the settings, runs the node, tells failures in one plain line."""
+"""The broker's own commands: runs the node, looks after it, tells failures in one plain line."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 import trio
 
-from broker import logs, server
-from broker.config import CONFIG_VARIABLE, SETTINGS, Config, ConfigError, FlagError
+from broker import logs
+from broker.access_key_commands import access_key
+from broker.cluster_commands import cluster
+from broker.config import CONFIG_VARIABLE, SETTINGS, Config
 from broker.data_commands import data
+from broker.dlq_commands import dlq
+from broker.permission_commands import permission
+from broker.policy_commands import policy
+from broker.scheduled_commands import scheduled
+from broker.settings import ConfigError, FlagError
 from broker.startup import StartupError
+from broker.stream_commands import stream
+from broker.user_commands import user
 from broker.version import VERSION
+from broker.vhost_commands import vhost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,13 +64,24 @@ def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
 @_setting_options
 def serve(config_path: Path | None, **flags: str | None) -> None:
     """Run a node until it gets SIGTERM or SIGINT."""
+    from broker import server  # noqa: PLC0415 - half a second that other commands can do without
+
     given = {name: text for name, text in flags.items() if text is not None}
     config = Config.load(config_path, os.environ, given)
     logs.setup(level=config.log_level, form=config.log_format)
     trio.run(partial(server.serve, config, announce=_announce))
 
 
+leveret.add_command(cluster)
 leveret.add_command(data)
+leveret.add_command(dlq)
+leveret.add_command(scheduled)
+leveret.add_command(permission)
+leveret.add_command(policy)
+leveret.add_command(stream)
+user.add_command(access_key)
+leveret.add_command(user)
+leveret.add_command(vhost)
 
 
 def _announce(line: str) -> None:
@@ -78,7 +99,7 @@ def run(arguments: Sequence[str]) -> int:
     except FlagError as error:
         return _fail(str(error), EXIT_USAGE)
     except click.ClickException as error:
-        return _fail(error.format_message(), EXIT_FAILED)
+        return _fail(error.format_message(), error.exit_code)
     except click.Abort:
         return EXIT_INTERRUPTED
     except (ConfigError, StartupError) as error:
@@ -106,8 +127,3 @@ def _fail(message: str, code: int) -> int:
     one_line = " ".join(message.split())
     click.echo(f"leveret: {one_line}", err=True)
     return code
-
-
-def main() -> NoReturn:
-    """Entry point of the `leveret` command."""
-    sys.exit(run(sys.argv[1:]))

@@ -4,6 +4,8 @@ A value comes from the TOML file, is overridden by a `LEVERET_*` variable and th
 names are made from the field's name, so a setting is added in one place: as a field of Config.
 """
 
+# ruff: noqa: RUF009 - `_setting` returns a field
+
 from __future__ import annotations
 
 import dataclasses
@@ -14,8 +16,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.auth import compile_pattern, decode_password_hash
-from broker.settings import Choice, Directory, Memory, Names, Seconds, Setting, Text, WholeNumber
+from broker.cluster_settings import (
+    NODE_NAME,
+    Address,
+    ClusterMember,
+    ListenAddress,
+    Members,
+    Secret,
+    read_secret,
+    require_readable,
+)
+from broker.security.tls import COMMON_NAME, LOGIN_FROM, VERIFY
+from broker.settings import (
+    Choice,
+    ConfigError,
+    Directory,
+    File,
+    FlagError,
+    Memory,
+    Names,
+    OptionalText,
+    Seconds,
+    Setting,
+    Text,
+    WholeNumber,
+    WrongValueError,
+    not_allowed,
+)
+from broker.user_settings import UserConfig, check_permissions_fit, guest, parse_users
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,61 +52,32 @@ if TYPE_CHECKING:
 
 VARIABLE_PREFIX = "LEVERET_"
 CONFIG_VARIABLE = "LEVERET_CONFIG"
+# What commands read that talk to a running node; to a node itself they mean nothing.
+URL_VARIABLE = "LEVERET_URL"
+AMQP_URL_VARIABLE = "LEVERET_AMQP_URL"
+USER_VARIABLE = "LEVERET_USER"
+PASSWORD_VARIABLE = "LEVERET_PASSWORD"  # noqa: S105 - the name of one
+_NO_SETTINGS = {
+    CONFIG_VARIABLE,
+    URL_VARIABLE,
+    AMQP_URL_VARIABLE,
+    USER_VARIABLE,
+    PASSWORD_VARIABLE,
+}
 
 # Kubernetes tells every pod about a service called "leveret" in variables of these names.
 _INJECTED_VARIABLE = re.compile(r"LEVERET_(SERVICE_HOST|SERVICE_PORT.*|PORT(_\d+_(TCP|UDP).*)?)")
 
 _PORT = WholeNumber(0, 65535)
+_ALL_INTERFACES = {"0.0.0.0", "::", "*"}  # noqa: S104 - to be recognised, not to be listened on
 
 
-class ConfigError(ValueError):
-    """A setting that cannot be used, told in one sentence."""
-
-    def __init__(self, source: str, problem: str) -> None:
-        super().__init__(f"{source}: {problem}")
-        self.source = source
-        self.problem = problem
-
-
-class FlagError(ConfigError):
-    """The same, of a flag: a mistake in how the command was called."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PermissionConfig:
-    """What a user may do in one vhost, as three regular expressions on names."""
-
-    vhost: str
-    configure: str = ""
-    write: str = ""
-    read: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserConfig:
-    """A user with either a password or its hash."""
-
-    name: str
-    password: str | None = dataclasses.field(default=None, repr=False)
-    password_hash: str | None = dataclasses.field(default=None, repr=False)
-    tags: tuple[str, ...] = ()
-    permissions: tuple[PermissionConfig, ...] = ()
-
-
-def guest(vhosts: tuple[str, ...]) -> UserConfig:
-    """The user there is when none is configured: guest/guest, who may do everything."""
-    return UserConfig(
-        name="guest",
-        password="guest",  # noqa: S106 - well known; loopback_users keeps it on this machine
-        tags=("administrator",),
-        permissions=tuple(
-            PermissionConfig(vhost=vhost, configure=".*", write=".*", read=".*") for vhost in vhosts
-        ),
-    )
-
-
-def _setting(kind: Kind, default: object, summary: str) -> Any:
-    return dataclasses.field(default=default, metadata={"kind": kind, "summary": summary})
+def _setting(
+    kind: Kind, default: object, summary: str, *, default_text: str = "", shown: bool = True
+) -> Any:
+    """A field that is a setting; `default_text` is what is said of the default."""
+    metadata = {"kind": kind, "summary": summary, "default_text": default_text}
+    return dataclasses.field(default=default, metadata=metadata, repr=shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,16 +88,80 @@ class Config:
     host: str = _setting(Text(), "127.0.0.1", "Address to listen on.")
     amqp_port: int = _setting(_PORT, 5672, "Port for AMQP; 0 picks a free one.")
     http_port: int = _setting(_PORT, 15672, "Port for HTTP; 0 picks a free one.")
-    data_dir: Path = _setting(  # noqa: RUF009 - it returns a field
+    # As long as there is a certificate. Off, whoever comes must come by TLS.
+    plain_ports: str = _setting(
+        Choice("on", "off"), "on", "Whether the ports without TLS are opened."
+    )
+    amqps_port: int = _setting(
+        _PORT, 5671, "Port for AMQP over TLS, if there is a certificate; 0 picks a free one."
+    )
+    https_port: int = _setting(
+        _PORT, 15671, "Port for HTTP over TLS, if there is a certificate; 0 picks a free one."
+    )
+    tls_certificate: Path | None = _setting(
+        File(), None, "This node's certificate for clients, with its chain.", default_text="<none>"
+    )
+    tls_key: Path | None = _setting(
+        File(), None, "The key of that certificate.", default_text="<none>"
+    )
+    tls_ca: Path | None = _setting(
+        File(), None, "Certificates that must have signed those of clients.", default_text="<none>"
+    )
+    tls_verify: str = _setting(
+        Choice(*VERIFY), "none", "Whether AMQP clients have to show a certificate."
+    )
+    tls_login_from: str = _setting(
+        Choice(*LOGIN_FROM),
+        COMMON_NAME,
+        "Where in its certificate the name of a user is who logs in with it.",
+    )
+    data_dir: Path = _setting(
         Directory(), Path("leveret-data"), "Directory for what must survive a restart."
     )
     node_name: str = dataclasses.field(
         default_factory=lambda: f"leveret@{socket.gethostname()}",
         metadata={
-            "kind": Text(pattern=r"[\w.-]+@[\w.-]+", described="of the form name@host"),
+            "kind": Text(pattern=NODE_NAME, described="of the form name or name@host"),
             "summary": "Name of this node, unlike any other in its cluster.",
             "default_text": "leveret@<hostname>",
         },
+    )
+    cluster: tuple[ClusterMember, ...] = _setting(
+        Members(), (), "All nodes of this node's cluster, itself too.", default_text="<none>"
+    )
+    cluster_listen: Address | None = _setting(
+        ListenAddress(),
+        None,
+        "Address to listen on for other nodes.",
+        default_text="<this node's in cluster>",
+    )
+    advertised_host: str = _setting(
+        OptionalText(),
+        "",
+        "Host by which clients are told to reach this node.",
+        default_text="<host, or that in cluster>",
+    )
+    advertised_amqp_port: int = _setting(
+        _PORT, 0, "Port by which clients are told to reach this node; 0 for that of AMQP."
+    )
+    # On a command line it is seen by everybody on the machine: the file is the better place.
+    cluster_secret: str = _setting(
+        Secret(), "", "What the nodes of a cluster know.", default_text="<none>", shown=False
+    )
+    cluster_secret_file: Path | None = _setting(
+        File(), None, "File with the cluster's secret.", default_text="<none>"
+    )
+    cluster_tls_certificate: Path | None = _setting(
+        File(), None, "This node's certificate for links between nodes.", default_text="<none>"
+    )
+    cluster_tls_key: Path | None = _setting(
+        File(), None, "The key of that certificate.", default_text="<none>"
+    )
+    cluster_tls_ca: Path | None = _setting(
+        File(),
+        None,
+        "Certificates that must have signed those of the nodes.",
+        default_text="<none>",
     )
     vhosts: tuple[str, ...] = _setting(Names(at_least=1), ("/",), "Virtual hosts.")
     loopback_users: tuple[str, ...] = _setting(
@@ -129,13 +192,29 @@ class Config:
     connections_max: int = _setting(
         WholeNumber(1, 1_000_000), 16384, "Most AMQP connections open at once."
     )
+    # At up to 10 KB each they take 1 GB; more is nearly always a client that forgets to delete.
+    queues_max: int = _setting(
+        WholeNumber(1, 10_000_000), 100_000, "Most queues in one virtual host."
+    )
+    # More than any prefetch that a client can ask for (65,535), so that only one with no prefetch
+    # meets it: at 1 KB each it draws 150 MB of a backlog into memory and not all of it.
+    unacked_max: int = _setting(
+        WholeNumber(1, 10_000_000), 100_000, "Most unacked messages on one channel."
+    )
+    # None: what a connection may need is for the operator to say.
+    publish_rate: int = _setting(
+        WholeNumber(0, 10_000_000),
+        0,
+        "Messages that one connection may publish in a second; 0 for any number.",
+    )
     # Leaves room for what publishers have under way, and for the operating system's page cache.
     memory_limit: float | int = _setting(
         Memory(), 0.4, "Memory in use above which publishers have to wait."
     )
-    # What settles need while publishers wait, and a place for files to be compacted to.
+    # What settles need while publishers wait, and a place for files to be compacted to. RabbitMQ's
+    # default; the log's own spare files come on top.
     disk_free_bytes_min: int = _setting(
-        WholeNumber(0, 2**50), 256 * 2**20, "Free disk space under which publishers have to wait."
+        WholeNumber(0, 2**50), 50_000_000, "Free disk space under which publishers have to wait."
     )
     # Long enough for clients to answer connection.close, short enough for any service manager.
     shutdown_grace_s: float = _setting(
@@ -165,9 +244,42 @@ class Config:
         values.update(_from_environment(env))
         values.update(_from_flags(overrides))
         values.setdefault("users", (guest(values.get("vhosts", ("/",))),))
+        secret_file = values.get("cluster_secret_file")
+        if secret_file is not None:
+            if values.get("cluster_secret"):
+                raise ConfigError("cluster_secret", "cluster_secret_file is given too")
+            values["cluster_secret"] = _read_secret(secret_file)
         config = cls(**values)
-        _check_permissions_fit(config, str(path))
+        check_permissions_fit(config.users, config.vhosts, str(path))
+        _check_cluster(config)
+        _check_tls(config)
         return config
+
+    @property
+    def clustered(self) -> bool:
+        """Whether this node is one of several, or made to become so."""
+        return bool(self.cluster)
+
+    @property
+    def own_member(self) -> ClusterMember:
+        """This node's entry among the members; only where `clustered`."""
+        return next(member for member in self.cluster if member.name == self.node_name)
+
+    @property
+    def other_members(self) -> tuple[ClusterMember, ...]:
+        return tuple(member for member in self.cluster if member.name != self.node_name)
+
+    @property
+    def peer_address(self) -> Address:
+        """Where this node listens for other nodes; only where `clustered`."""
+        return self.cluster_listen or self.own_member.address
+
+    def client_address(self, bound_amqp_port: int) -> Address:
+        """Where clients are told to find this node, which listens on that port."""
+        host = self.advertised_host or self.host
+        if not self.advertised_host and self.clustered and host in _ALL_INTERFACES:
+            host = self.own_member.address.host
+        return Address(host, self.advertised_amqp_port or bound_amqp_port)
 
 
 SETTINGS: tuple[Setting, ...] = tuple(
@@ -181,7 +293,7 @@ _SETTING_BY_VARIABLE = {setting.variable: setting for setting in SETTINGS}
 
 def _from_environment(env: Mapping[str, str]) -> Iterator[tuple[str, object]]:
     for variable in sorted(env):
-        if not variable.startswith(VARIABLE_PREFIX) or variable == CONFIG_VARIABLE:
+        if not variable.startswith(VARIABLE_PREFIX) or variable in _NO_SETTINGS:
             continue
         setting = _SETTING_BY_VARIABLE.get(variable)
         if setting is not None:
@@ -206,25 +318,25 @@ def _from_flags(overrides: Mapping[str, object]) -> Iterator[tuple[str, object]]
 def _parse_text(setting: Setting, text: Any, source: str) -> object:
     try:
         return setting.kind.from_text(text)
+    except WrongValueError as error:
+        raise ConfigError(source, str(error)) from None
     except ValueError:
-        raise _not_allowed(source, text, setting.kind.allowed) from None
+        raise not_allowed(source, text, setting.kind.allowed) from None
 
 
 def _check(setting: Setting, value: object, source: str) -> object:
     try:
         return setting.kind.check(value)
+    except WrongValueError as error:
+        raise ConfigError(source, str(error)) from None
     except ValueError:
-        raise _not_allowed(source, value, setting.kind.allowed) from None
-
-
-def _not_allowed(source: str, value: object, allowed: str) -> ConfigError:
-    return ConfigError(source, f"{value!r} is not allowed; it must be {allowed}")
+        raise not_allowed(source, value, setting.kind.allowed) from None
 
 
 def _from_file(path: Path) -> Iterator[tuple[str, object]]:
     for key, value in _read_toml(path).items():
         if key == "users":
-            yield key, _users(value, str(path))
+            yield key, parse_users(value, str(path))
             continue
         setting = _SETTING_BY_NAME.get(key)
         if setting is None:
@@ -244,106 +356,47 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(str(path), f"is not TOML: {error}") from error
 
 
-def _users(value: object, path: str) -> tuple[UserConfig, ...]:
-    users = tuple(_user(*item) for item in _tables(value, f"{path}, key users"))
-    names = [user.name for user in users]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"{path}, key users", f"there are two users called {name!r}")
-    return users
-
-
-def _user(table: Mapping[str, object], source: str) -> UserConfig:
-    fields = {"name", "password", "password_hash", "tags", "permissions"}
-    _check_keys(table, fields, source)
-    name = _text(table, "name", source)
-    if not name:
-        raise ConfigError(source, "a user needs a name")
-    source = f"{source} ({name!r})"
-    if ("password" in table) == ("password_hash" in table):
-        raise ConfigError(source, "a user needs either password or password_hash")
-    tags = table.get("tags", [])
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise _not_allowed(f"{source}.tags", tags, "a list of texts")
-    permissions = _tables(table.get("permissions", []), f"{source}.permissions")
-    return UserConfig(
-        name=name,
-        password=_password(table, source),
-        password_hash=_password_hash(table, source),
-        tags=tuple(tags),
-        permissions=tuple(_permission(*item) for item in permissions),
-    )
-
-
-def _password(table: Mapping[str, object], source: str) -> str | None:
-    password = table.get("password")
-    if password is None:
-        return None
-    if not isinstance(password, str) or not password:
-        # The value is left out: a mistyped password is still a secret.
-        raise ConfigError(f"{source}.password", "it must be a text that is not empty")
-    return password
-
-
-def _password_hash(table: Mapping[str, object], source: str) -> str | None:
-    if "password_hash" not in table:
-        return None
-    stored = _text(table, "password_hash", source)
+def _read_secret(path: Path) -> str:
     try:
-        decode_password_hash(stored)
-    except ValueError as error:
+        return read_secret(path)
+    except WrongValueError as error:
+        raise ConfigError("cluster_secret_file", str(error)) from None
+
+
+def _check_tls(config: Config) -> None:
+    if (config.tls_certificate is None) != (config.tls_key is None):
+        missing = "tls_key" if config.tls_key is None else "tls_certificate"
+        raise ConfigError(missing, "tls_certificate and tls_key are needed together")
+    if config.tls_certificate is None:
+        for key, given in (("tls_ca", config.tls_ca), ("tls_verify", config.tls_verify != "none")):
+            if given:
+                raise ConfigError(key, "it is for where there is a tls_certificate")
+        if config.plain_ports == "off":
+            raise ConfigError("plain_ports", "without a tls_certificate nobody could come in")
+    if config.tls_verify != "none" and config.tls_ca is None:
+        raise ConfigError("tls_ca", f"it is needed with tls_verify = {config.tls_verify!r}")
+
+
+def _check_cluster(config: Config) -> None:
+    if config.clustered and config.node_name not in {member.name for member in config.cluster}:
+        listed = ", ".join(member.name for member in config.cluster)
         raise ConfigError(
-            f"{source}.password_hash",
-            f"it must be base64 of a 4-byte salt and a SHA-256 digest, but is {error}",
-        ) from None
-    return stored
-
-
-def _permission(table: Mapping[str, object], source: str) -> PermissionConfig:
-    _check_keys(table, {"vhost", "configure", "write", "read"}, source)
-    if "vhost" not in table:
-        raise ConfigError(source, "a permission needs a vhost")
-    texts = {key: _text(table, key, source) for key in table}
-    for key in texts.keys() - {"vhost"}:
-        try:
-            compile_pattern(texts[key])
-        except ValueError as error:
-            raise ConfigError(
-                f"{source}.{key}", f"{texts[key]!r} is not a regular expression: {error}"
-            ) from None
-    return PermissionConfig(**texts)
-
-
-def _tables(value: object, source: str) -> Iterator[tuple[Mapping[str, object], str]]:
-    if not isinstance(value, list):
-        raise ConfigError(source, f"{value!r} is not allowed; it must be a list of tables")
-    for position, item in enumerate(value, start=1):
-        if not isinstance(item, dict):
-            raise ConfigError(f"{source}[{position}]", "it must be a table")
-        yield item, f"{source}[{position}]"
-
-
-def _check_keys(table: Mapping[str, object], known: set[str], source: str) -> None:
-    for key in table:
-        if key not in known:
-            allowed = ", ".join(sorted(known))
-            raise ConfigError(f"{source}.{key}", f"there is no such key (known: {allowed})")
-
-
-def _text(table: Mapping[str, object], key: str, source: str) -> str:
-    value = table.get(key, "")
-    if not isinstance(value, str):
-        raise _not_allowed(f"{source}.{key}", value, "a text")
-    return value
-
-
-def _check_permissions_fit(config: Config, path: str) -> None:
-    for user in config.users:
-        for permission in user.permissions:
-            if permission.vhost not in config.vhosts:
-                known = ", ".join(map(repr, config.vhosts))
-                raise ConfigError(
-                    f"{path}, key users",
-                    f"{user.name!r} has permissions in vhost {permission.vhost!r}, "
-                    f"which is not one of the configured vhosts ({known})",
-                )
+            "cluster", f"this node, {config.node_name!r}, is not among its nodes ({listed})"
+        )
+    if config.other_members and not config.cluster_secret:
+        raise ConfigError(
+            "cluster", "more than one node needs a cluster_secret or cluster_secret_file"
+        )
+    files = {
+        key: getattr(config, key)
+        for key in ("cluster_tls_certificate", "cluster_tls_key", "cluster_tls_ca")
+    }
+    missing = [key for key, path in files.items() if path is None]
+    if missing and len(missing) < len(files):
+        raise ConfigError(missing[0], "it is needed where another of cluster_tls_* is given")
+    for key, path in files.items():
+        if path is not None:
+            try:
+                require_readable(path)
+            except WrongValueError as error:
+                raise ConfigError(key, str(error)) from None

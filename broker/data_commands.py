@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import cbor2
 import click
-from rich.console import Console
 from rich.table import Table
 
-from broker.durability import DEFINITIONS_UID
+from broker.command_output import print_table
+from broker.journal import DEFINITIONS_UID
 from broker.startup import StartupError
 from queues.storage.check import DirectoryReport, check_directory
 from queues.storage.disk import RealDisk
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MIB = 1024 * 1024
-PIPED_COLUMNS = 140
 
 Names = dict[bytes, str]
 
@@ -77,13 +76,12 @@ def stats(data_dir: Path, *, as_json: bool) -> None:
     if as_json:
         _print_json(report, names)
         return
-    console = Console(width=None if sys.stdout.isatty() else PIPED_COLUMNS)
     files = Table("file", "kind", "format", "MiB", "live MiB", title="files", title_justify="left")
     for file in report.files:
         version = "-" if file.version is None else str(file.version)
         size, live = f"{file.size_bytes / MIB:.1f}", f"{file.live_bytes / MIB:.1f}"
         files.add_row(file.name, file.kind, version, size, live)
-    console.print(files)
+    print_table(files)
     logs = Table("log", "term", "entries", "last", "checkpoint", "MiB", "state", title="logs")
     for group in sorted(report.groups, key=lambda group: -group.bytes):
         logs.add_row(
@@ -95,7 +93,7 @@ def stats(data_dir: Path, *, as_json: bool) -> None:
             f"{group.bytes / MIB:.1f}",
             group.damaged or "ok",
         )
-    console.print(logs)
+    print_table(logs)
 
 
 def _look(data_dir: Path) -> tuple[DirectoryReport, Names]:

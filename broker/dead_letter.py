@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from exchanges.exchange import Exchange
     from queues.queue import Queue
+    from queues.seams import AnyQueue
 
 _U64 = struct.Struct(">Q")
 _COUNT_MAX: Final = 2**63 - 1  # a client may have sent such a count
@@ -169,7 +170,7 @@ class DeadLetters:
     def __init__(
         self,
         find_exchange: "Callable[[str], Exchange | None]",
-        route: "Callable[[Exchange, Sequence[str], Table], list[Queue]]",
+        route: "Callable[[Exchange, Sequence[str], Table], list[AnyQueue]]",
         now_ms: Callable[[], int],
     ) -> None:
         self._find_exchange = find_exchange
@@ -203,7 +204,7 @@ class DeadLetters:
             then()
             return
         now_ms = self._now_ms()
-        arrivals: dict[Queue, list[Message]] = {}
+        arrivals: dict[AnyQueue, list[Message]] = {}
         for message in messages:
             letter = bury(message, queue, reason, now_ms)
             headers = headers_of(letter)

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from broker.policies import Kind, Policy
+from broker.policy_store import change_of
 from broker.protocol.tables import Table
 from broker.vhost import RESERVED_PREFIX, VHost, is_durable
 from exchanges.exchange import Exchange
-from queues.options import parse_options
-from queues.queue import Queue
+from queues.declared import parse_arguments
+from queues.seams import AnyQueue
 
 
 def durable_definitions(vhost: VHost) -> Iterator[list[object]]:
@@ -25,19 +27,27 @@ def durable_definitions(vhost: VHost) -> Iterator[list[object]]:
                 *("queue", vhost.name, queue.name, queue.uid),
                 *(queue.auto_delete, queue.options.type, queue.arguments),
             ]
+            if queue.settings:
+                yield ["settings", vhost.name, queue.name, queue.uid, queue.settings]
     for exchange in exchanges:
         for binding in exchange.bindings():
-            destination = cast("Queue | Exchange", binding.destination)
+            destination = cast("AnyQueue | Exchange", binding.destination)
             if is_durable(destination):
-                what = "queue" if isinstance(destination, Queue) else "exchange"
+                what = "exchange" if isinstance(destination, Exchange) else "queue"
                 yield [
                     *("binding", vhost.name, exchange.name, what, destination.name),
                     *(binding.key, binding.arguments),
                 ]
+    for kind, policies in vhost.policies.sets.items():
+        for policy in policies:
+            yield [kind, vhost.name, *change_of(policy)]
 
 
 def replay(vhost: VHost, change: list[Any]) -> None:
-    """Make a recorded change again, at a start. Making it twice changes nothing."""
+    """Make a recorded change again, at a start. Making it twice changes nothing.
+
+    Policies take effect when all changes are made: the caller sees to it.
+    """
     kind, _, *details = change
     if kind == "exchange":
         _replay_exchange(vhost, details)
@@ -53,13 +63,17 @@ def replay(vhost: VHost, change: list[Any]) -> None:
         if queue is not None:
             _unbind_quietly(vhost, queue)
             vhost.drop_queue(queue)
+    elif kind == "settings":
+        _replay_settings(vhost, *details)
     elif kind in ("binding", "-binding"):
         _replay_binding(vhost, kind, *details)
+    elif kind.removeprefix("-") in vhost.policies.sets:
+        _replay_policy(vhost, kind, *details)
     else:
         raise ValueError(f"unknown change {kind!r} among the definitions")
 
 
-def _unbind_quietly(vhost: VHost, destination: Queue | Exchange) -> None:
+def _unbind_quietly(vhost: VHost, destination: AnyQueue | Exchange) -> None:
     """An auto-delete exchange that went with its last binding is recorded as a change by itself.
 
     One that did not may have had a binding that is not among the durable ones.
@@ -87,7 +101,7 @@ def _replay_queue(vhost: VHost, details: list[Any]) -> None:
     if name not in vhost.queues:
         queue = vhost.make_queue(
             name,
-            parse_options(arguments, default=queue_type),
+            parse_arguments(arguments, default=queue_type),
             arguments,
             durable=True,
             auto_delete=auto_delete,
@@ -96,11 +110,18 @@ def _replay_queue(vhost: VHost, details: list[Any]) -> None:
         queue.uid = uid
 
 
+def _replay_settings(vhost: VHost, name: str, uid: bytes, settings: Table) -> None:
+    """They take effect with the policies."""
+    queue = vhost.queues.get(name)
+    if queue is not None and queue.uid == uid:
+        queue.settings = settings
+
+
 def _replay_binding(
     vhost: VHost, kind: str, source: str, what: str, name: str, key: str, arguments: Table
 ) -> None:
     exchange = vhost.exchanges.get(source)
-    where: Mapping[str, Queue | Exchange] = vhost.queues if what == "queue" else vhost.exchanges
+    where: Mapping[str, AnyQueue | Exchange] = vhost.queues if what == "queue" else vhost.exchanges
     destination = where.get(name)
     if exchange is None or destination is None:
         return
@@ -108,3 +129,11 @@ def _replay_binding(
         vhost.add_binding(exchange, destination, key, arguments)
     else:
         exchange.unbind(destination, key, arguments)
+
+
+def _replay_policy(vhost: VHost, change: str, name: str, *details: Any) -> None:
+    kind = cast("Kind", change.removeprefix("-"))
+    if change == kind:
+        vhost.policies.sets[kind].put(Policy.make(name, *details))
+    else:
+        vhost.policies.sets[kind].remove(name)

@@ -1,4 +1,4 @@
-"""Durable definitions: changes to exchanges, queues and bindings, written to the metadata log.
+"""Durable definitions: changes to exchanges, queues, bindings, users and so on, in a log.
 
 An entry is a CBOR array: [version, change, change, …]. A change is an array too, its kind first:
 
@@ -6,13 +6,44 @@ An entry is a CBOR array: [version, change, change, …]. A change is an array t
     ["-exchange",   vhost, name]
     ["queue",       vhost, name, uid (16 bytes), auto_delete, queue type, arguments]
     ["-queue",      vhost, name]
+    ["settings",    vhost, name, uid, arguments altered since it was declared]
     ["binding",     vhost, source, destination kind, destination, key, arguments]
     ["-binding",    vhost, source, destination kind, destination, key, arguments]
+    ["policy",      vhost, name, pattern, apply-to, priority, definition]
+    ["-policy",     vhost, name]
+    ["operator-policy",   vhost, name, pattern, apply-to, priority, definition]
+    ["-operator-policy",  vhost, name]
+    ["global-parameter",  name, value]          ["-global-parameter", name]
+    Users, vhosts, permissions, limits: see broker.security.registry
     ["stopped"]     the node came to its end in good order, and all queues said so before
     ["started"]     it is running again
 
 A checkpoint is an entry that builds the whole state. Only what is durable is written: a binding if
 both its ends are, a queue if no connection owns it.
+
+In a cluster (see broker.cluster.catalog) everything is in the log, what is transient too, and
+changes are requests: each is made, or refused, when it is applied. Changes have fields more:
+
+    ["ask", node, boot, number, low, change]    a change that the node, started for the boot-th
+                    time, asked for; applied if the number is above all that it asked for before.
+                    Of those under `low` it knows what became of them.
+    ["exchange", …, durable]    ["-exchange", …, if_unused]
+    ["queue", …, durable, owner, placement, settings]   owner: nobody, or [node, boot, connection];
+                    placement: [home or null, boot, [members of each group, …], [former members …]]
+    ["-queue", …, uid]          ["binding", …, who binds: an owner, or null]
+    ["-owner", node, boot, connection]          a connection ended
+    ["boot", node, boot, {node: boot, …}]       a node was started; which others are up
+    ["gone", node, boot]                        a node is lost, and what it had in memory
+    ["node", number or 0, name, uuid, address, amqp, http]      ["-node", number]
+    ["draining", number, on]    ["leaving", number, on]         ["rebalance", on]
+    ["place", uid, group, members]      who should be the members of a group of a queue
+    ["moved", uid, group, members]      they are
+    ["lead", uid, group, node]          who should lead it
+    ["led", uid, group, node]           that one does
+    ["members", uid, members]           of a group that is no queue's
+
+and in checkpoints ["booted", node, boot], ["removed-node", number], ["next-node", number] and
+["asked", node, boot, last number, [[number, code, text] or [number], …]].
 """
 
 from collections import deque
@@ -24,6 +55,7 @@ import cbor2
 from broker.protocol.errors import precondition_failed
 
 FORMAT_VERSION: Final = 1
+DEFINITIONS_UID: Final = b"leveret metadata"  # sixteen bytes, as every log's name
 STOPPED: Final = "stopped"
 STARTED: Final = "started"
 # Changes above the last checkpoint that are replayed at a start: a second's worth.
@@ -80,7 +112,7 @@ class Journal:
     def next_entry(self) -> bytes | None:
         if not self._changes:
             return None
-        entry = _array([cbor2.dumps(FORMAT_VERSION), *self._changes])
+        entry = array([cbor2.dumps(FORMAT_VERSION), *self._changes])
         self._changes = []
         self._proposed.append(self._waiting)
         self._waiting = []
@@ -104,7 +136,7 @@ class Journal:
             self._checkpointing = False
             self._log.release(covered)
 
-        state = _array([cbor2.dumps(FORMAT_VERSION), *map(encode_change, self._state())])
+        state = array([cbor2.dumps(FORMAT_VERSION), *map(encode_change, self._state())])
         self._log.checkpoint(index, state, durable)
 
     def damaged(self, reason: str) -> None:
@@ -133,6 +165,6 @@ def _plain(part: object) -> object:
     return dict(part) if isinstance(part, Mapping) else part
 
 
-def _array(items: list[bytes]) -> bytes:
+def array(items: list[bytes]) -> bytes:
     """A CBOR array of items that are encoded already."""
     return b"\x9a" + len(items).to_bytes(4, "big") + b"".join(items)

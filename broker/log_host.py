@@ -5,22 +5,29 @@ what was applied. The proposals of all logs become one submit to the store; whil
 written the next one gathers. Nothing is applied before its submit is durable.
 """
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from broker import logs
+from broker.cluster.leaders import LeaderBook
+from broker.cluster.mail import Mail
+from broker.cluster.replication import Replication
+from broker.hosted_log import HostedLog, MemberLog, MemberMachine
+from broker.off_loop import OffLoop
 from broker.startup import DiskFailedError
+from broker.stored_logs import StoredLogs
 from broker.timers import Timers
-from queues.commands import ranges_of
-from queues.durable import Entries
-from queues.raft.config import Config as Voters
+from queues.live_log import Entries
+from queues.raft.config import DEFAULTS, Tunables
 from queues.raft.core import Raft
-from queues.raft.log import RaftLog
+from queues.raft.messages import NodeId
 from queues.raft.ready import WriteOp
 from queues.storage.errors import CorruptRecordError, StoreFailedError
 from queues.storage.log_store import LogStore
@@ -30,77 +37,19 @@ if TYPE_CHECKING:
 
 # Settles wait this long for a publish to ride along with. A crash within it redelivers them.
 LAZY_MS: Final = 10
-# Bytes handed over and not yet durable, of all logs together. Beyond it publishers are not read.
+# What is handed over and not yet durable, of all logs together, may cost so much in memory. Beyond
+# it publishers are not read.
 PENDING_BYTES_MAX: Final = 64 * 1024 * 1024
-COLD_READS_MAX: Final = 2  # threads that read messages back
 COLD_READ_BYTES: Final = 4 * 1024 * 1024
-REPLAY_BYTES: Final = 8 * 1024 * 1024  # read at once while recovering
-NODE: Final = 1  # this node's number within its groups, as long as there are no others
 
 _log = logs.get("log")
 
-T = TypeVar("T")
 
+class Crowded(Protocol):
+    """Whatever may hold more than it can put away."""
 
-class OffLoop(Protocol):
-    """Does what waits for the disk away from the loop."""
-
-    async def __call__(self, work: Callable[[], T]) -> T: ...
-
-
-class Threads:
-    """In a thread, as few at a time as do not disturb each other on one disk."""
-
-    def __init__(self) -> None:
-        self._limiter = trio.CapacityLimiter(COLD_READS_MAX)
-
-    async def __call__(self, work: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(work, limiter=self._limiter)
-
-
-async def at_once(work: Callable[[], T]) -> T:
-    """Here and now, where there are no threads."""
-    await trio.lowlevel.checkpoint()
-    return work()
-
-
-class Machine(Protocol):
-    """What lives on a log."""
-
-    def next_entry(self) -> bytes | None: ...
-    def applied(self, index: int) -> None: ...
-    def damaged(self, reason: str) -> None: ...
-
-
-class HostedLog:
-    """One log, to its machine. Its Raft group starts when there is something to propose."""
-
-    __slots__ = ("_host", "dirty", "gid", "machine", "raft", "uid")
-
-    def __init__(self, host: "LogHost", uid: bytes, gid: int | None) -> None:
-        self._host = host
-        self.uid = uid
-        self.gid = gid
-        self.machine: Machine | None = None
-        self.raft: Raft | None = None
-        self.dirty = False
-
-    def changed(self, *, urgent: bool, size_bytes: int = 0) -> None:
-        self._host.changed(self, urgent=urgent, size_bytes=size_bytes)
-
-    def read(self, indexes: list[int], then: Callable[[Entries], None]) -> None:
-        self._host.read(self, indexes, then)
-
-    def release(self, indexes: list[int]) -> None:
-        if self.gid is not None:
-            ranges = [(first, first + count - 1) for first, count in ranges_of(indexes)]
-            self._host.store.release(self.gid, ranges)
-
-    def checkpoint(self, index: int, state: bytes, then: Callable[[], None]) -> None:
-        self._host.checkpoint(self, index, state, then)
-
-    def delete(self) -> None:
-        self._host.delete(self)
+    @property
+    def congested(self) -> bool: ...
 
 
 class _Submit:
@@ -115,7 +64,7 @@ class _Submit:
         self.size_bytes = 0
 
 
-class LogHost:
+class LogHost(StoredLogs):
     """Drives the Raft groups of a node on one store. For the loop's thread, but for `told_*`."""
 
     def __init__(
@@ -124,41 +73,81 @@ class LogHost:
         flush: Callable[[], None],
         on_full: Callable[[bool], None],
         off_loop: OffLoop,
+        on_low: Callable[[], None] = lambda: None,
     ) -> None:
-        self.store: LogStore  # set by `use`, once it is open
         self.pending_bytes = 0  # handed over by machines and not yet durable
+        self.pending_bytes_max = PENDING_BYTES_MAX
+        self.crowded: set[Crowded] = set()
         self.failure: BaseException | None = None
-        self._timers = timers
+        self.timers = timers
         self._flush_node = flush
         self._on_full = on_full
+        self._on_low = on_low
         self.off_loop = off_loop
-        self._voters = Voters((NODE,))
         self._random = Random(0)  # noqa: S311 - spreads elections; a group of one has none
         self._dirty: list[HostedLog] = []
         self._urgent = False
         self._applying = False  # what is being applied may lead to more: that waits for its end
         self._lazy_set = False
         self._gathering = _Submit()
-        self._batch: WriteBatch
+        self._filling = self._gathering  # to which what is written now belongs
+        self._going: set[int] = set()  # groups whose deletion is not durable
+        self.replication: Replication | None = None  # in a cluster
+        self.batch: WriteBatch  # what the next submit writes
         self._submits: deque[_Submit] = deque()
         self._token = trio.lowlevel.current_trio_token()
         self._nursery: trio.Nursery | None = None
+        self._early: list[Callable[[], Awaitable[object]]] = []  # to be done once there is one
         self._relief = trio.Event()
         self._failed = trio.Event()
 
     def use(self, store: LogStore) -> None:
         self.store = store
-        self._batch = store.batch()
+        self.batch = store.batch()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve reads until the disk fails; then say so, which ends the node."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            for work in self._early:
+                nursery.start_soon(work)
+            self._early.clear()
             task_status.started()
             await self._failed.wait()
             assert self.failure is not None
             _log.error("disk_failed", reason=str(self.failure))
             raise DiskFailedError(f"the disk failed: {self.failure}") from self.failure
+
+    def start_soon(self, work: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        """Have it done beside, once the node runs."""
+        if self._nursery is None:
+            self._early.append(partial(work, *arguments))
+        elif self.failure is None:
+            self._nursery.start_soon(work, *arguments)
+
+    def end_turn(self) -> None:
+        self._flush_node()
+
+    def go_on_soon(self) -> None:
+        """There is more to do than fits in a turn: have another, after whoever else waits."""
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._flush_node, idempotent=True)
+
+    def want_submit(self) -> None:
+        """Something is in the batch that waits for nobody else."""
+        self._urgent = True
+
+    def after_write(self, action: Callable[[], None]) -> None:
+        """Call back when all that is in the batch now is durable."""
+        self._gathering.actions.append(action)
+        self._urgent = True
+
+    async def written(self) -> None:
+        """Wait for that."""
+        done = trio.Event()
+        self.after_write(done.set)
+        self.end_turn()
+        await done.wait()
 
     async def drain(self) -> None:
         """Wait until all that was said is durable."""
@@ -170,15 +159,23 @@ class LogHost:
     # What the store's writer thread says
 
     def told_durable(self, number: int) -> None:
-        self._token.run_sync_soon(self._durable, number)
+        self._tell(self._durable, number)
 
     def told_full(self, full: bool) -> None:  # noqa: FBT001 - the store calls it so
-        self._token.run_sync_soon(self._on_full, full)
+        self._tell(self._on_full, full)
+
+    def told_low(self) -> None:
+        self._tell(self._on_low)
 
     def told_failed(self, error: BaseException) -> None:
-        self._token.run_sync_soon(self._fail, error)
+        self._tell(self.fail, error)
 
-    def _fail(self, error: BaseException) -> None:
+    def _tell(self, what: Callable[..., None], *arguments: object) -> None:
+        """From the writer's thread to the loop, which is gone where a start came to nothing."""
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(what, *arguments)
+
+    def fail(self, error: BaseException) -> None:
         self.failure = error
         self._failed.set()
 
@@ -186,71 +183,66 @@ class LogHost:
 
     def open(self, uid: bytes) -> HostedLog:
         """The log of this name, as the disk has it or new."""
-        return HostedLog(self, uid, self.store.gid_of(uid))
+        return HostedLog(self, uid, self.gid_of(uid))
 
-    def damage_of(self, log: HostedLog) -> str | None:
-        """Why a log must not be served, if so."""
-        return None if log.gid is None else self.store.group(log.gid).damaged
+    def connect(self, me: NodeId, mail: Mail, book: LeaderBook) -> Replication:
+        """This node is one of several: from now on logs can be joined."""
+        assert self.replication is None
+        self.replication = Replication(self, me, mail, book)
+        return self.replication
 
-    def checkpoint_of(self, log: HostedLog) -> tuple[int, bytes] | None:
-        if log.gid is None:
-            return None
-        snapshot = self.store.group(log.gid).snapshot
-        state = self.store.read_snapshot(log.gid)
-        return None if snapshot is None or state is None else (snapshot.index, state)
+    def join(
+        self,
+        uid: bytes,
+        voters: tuple[NodeId, ...],
+        make: Callable[[MemberLog], MemberMachine],
+        *,
+        first: NodeId,
+        may_be_new: bool = True,
+        tunables: Tunables = DEFAULTS,
+    ) -> MemberLog:
+        """This node's member of a log, as the disk has it or new.
 
-    def replay(self, log: HostedLog) -> Iterator[tuple[int, bytes]]:
-        """Index and payload of each entry above the checkpoint, without those of the log itself."""
-        if log.gid is None:
-            return
-        view = self.store.group(log.gid)
-        first = view.snapshot.index + 1 if view.snapshot is not None else 1
-        while first <= view.last_index:
-            entries = self.store.read(log.gid, first, view.last_index, bytes_max=REPLAY_BYTES)
-            if not entries:
-                return
-            for entry in entries:
-                if entry.payload:
-                    yield entry.index, entry.payload
-            first = entries[-1].index + 1
+        `make` gives the machine that is to live on it; before this returns it is brought back as
+        far as the disk knows what is committed (`install`, `apply`), or told that it is `damaged`.
+        Of a new log `voters` are the members, of which `first` campaigns at once. A node that is
+        not among them is to be added by the leader. `may_be_new`: if it is not on disk, that is
+        not because it was lost (Replication.lost_logs).
+        """
+        assert self.replication is not None, "not connected"
+        return self.replication.join(
+            uid, voters, make, first=first, may_be_new=may_be_new, tunables=tunables
+        )
 
-    def retain(self, log: HostedLog, indexes: list[int]) -> None:
-        """Keep these entries under the checkpoint, and no others there."""
-        if log.gid is None:
-            return
-        snapshot = self.store.group(log.gid).snapshot
-        if snapshot is not None:
-            kept = [index for index in indexes if index <= snapshot.index]
-            ranges = [(first, first + count - 1) for first, count in ranges_of(kept)]
-            self.store.retain(log.gid, ranges, upto=snapshot.index)
+    def node_down(self, node: NodeId) -> None:
+        """Nothing is heard of that node any more."""
+        assert self.replication is not None
+        self.replication.node_down(node)
+
+    def node_up(self, node: NodeId, *, restarted: bool) -> None:
+        """That node is heard of again; `restarted` if it is not the process that it was."""
+        assert self.replication is not None
+        self.replication.node_up(node, restarted=restarted)
+
+    def gid_of(self, uid: bytes) -> int | None:
+        """The group of this name; one that is being deleted is none."""
+        gid = self.store.gid_of(uid)
+        return None if gid in self._going else gid
+
+    def delete_group(self, gid: int) -> None:
+        self._going.add(gid)
+        self.batch.delete_group(gid)
+        self.after_write(partial(self._going.discard, gid))
 
     def _start(self, log: HostedLog) -> Raft:
-        """Begin, or go on with, a log's Raft group."""
-        now = trio.current_time()
+        """Begin, or go on with, the group of a log of this node alone."""
         if log.gid is None:
-            log.gid = self._batch.create_group(log.uid)
-            raft = Raft(NODE, self._voters, now, self._random)
+            log.gid = self.batch.create_group(log.uid)
+            view = None
         else:
             view = self.store.group(log.gid)
-            offset, term = (view.snapshot.index, view.snapshot.term) if view.snapshot else (0, 0)
-            above = [e for e in self.store.entries(log.gid) if e.index > offset]
-            runs = [
-                (entry.index, entry.term)
-                for before, entry in zip([None, *above], above, strict=False)
-                if before is None or before.term != entry.term
-            ]
-            last = above[-1].index if above else offset
-            raft = Raft(
-                NODE,
-                self._voters,
-                now,
-                self._random,
-                hard=(view.term, view.vote),
-                log=RaftLog(offset, term, runs, last),
-                applied=last,
-            )
-        log.raft = raft
-        return raft
+        log.raft = self.lone_group(view, self._random)
+        return log.raft
 
     # Proposing
 
@@ -265,7 +257,7 @@ class LogHost:
             self._urgent = True
         elif not self._lazy_set:
             self._lazy_set = True
-            self._timers.call_at(self._timers.now_ms() + LAZY_MS, self._lazily)
+            self.timers.call_at(self.timers.now_ms() + LAZY_MS, self._lazily)
 
     def _lazily(self) -> None:
         self._lazy_set = False
@@ -275,7 +267,7 @@ class LogHost:
 
     def when_stored(self, action: Callable[[], None]) -> None:
         """Call back when everything said so far is durable."""
-        if self._dirty or self._batch:
+        if self._dirty or self.batch:
             self._urgent = True
             self._gathering.actions.append(action)
         elif self._submits:
@@ -285,17 +277,37 @@ class LogHost:
 
     @property
     def overloaded(self) -> bool:
-        return self.pending_bytes > PENDING_BYTES_MAX
+        return (
+            self.pending_bytes > self.pending_bytes_max
+            or bool(self.crowded)
+            or (self.replication is not None and self.replication.leadership.overloaded)
+        )
+
+    def relieve_if_light(self) -> None:
+        if not self.overloaded:
+            self.relieve()
 
     async def relief(self) -> None:
-        while self.overloaded:
-            await self._relief.wait()
+        """Wait until it is no longer overloaded, or somebody has to look again."""
+        await self._relief.wait()
+
+    def relieve(self) -> None:
+        self._relief.set()
+        self._relief = trio.Event()
 
     def flush(self) -> None:
         """At the end of a turn: write what is urgent, unless a write is under way."""
-        busy = self._submits or self._applying
-        if self._urgent and not busy and self.failure is None:
+        if self._applying or self.failure is not None:
+            return
+        replication = self.replication
+        if replication is not None:
+            self._applying = True
+            replication.turn()
+            self._applying = False
+        if self._urgent and not self._submits:
             self._submit()
+        if replication is not None:
+            replication.post()
 
     def _submit(self) -> None:
         self._urgent = False
@@ -303,18 +315,23 @@ class LogHost:
         dirty, self._dirty = self._dirty, []
         for log in dirty:
             log.dirty = False
-            self._propose(log, submit)
-        batch, self._batch = self._batch, self.store.batch()
+            if isinstance(log, MemberLog):
+                assert self.replication is not None
+                self.replication.leadership.propose(log)
+            else:
+                self._propose(log)
+        self._filling = self._gathering
+        batch, self.batch = self.batch, self.store.batch()
         try:
             submit.number = self.store.submit(batch)
         except StoreFailedError as error:  # its writer has not got round to saying so
-            self._fail(error.__cause__ or error)
+            self.fail(error.__cause__ or error)
             return
         self._submits.append(submit)
         if not batch:  # nothing to write after all, or only what was written before
             self._durable(submit.number)
 
-    def _propose(self, log: HostedLog, submit: _Submit) -> None:
+    def _propose(self, log: HostedLog) -> None:
         assert log.machine is not None
         entry = log.machine.next_entry()
         if entry is None:
@@ -326,16 +343,18 @@ class LogHost:
         ready = raft.ready()
         assert ready is not None
         for write in ready.writes:
-            self._write(log, write)
-            submit.writes.append((log, write.wseq))
+            self.write(log, write)
 
-    def _write(self, log: HostedLog, write: WriteOp) -> None:
+    def write(self, log: HostedLog, write: WriteOp, *, commit: int = 0) -> None:
+        """Write this with the next submit; `commit` is final and on disk."""
         assert log.gid is not None
         if write.hard is not None:
-            self._batch.set_hard(log.gid, *write.hard)
+            self.batch.set_hard(log.gid, *write.hard, commit=commit)
         if write.truncate_from is not None:
-            self._batch.truncate_from(log.gid, write.truncate_from)
-        self._batch.append(log.gid, write.entries)
+            self.batch.truncate_from(log.gid, write.truncate_from)
+        self.batch.append(log.gid, write.entries)
+        self._filling.writes.append((log, write.wseq))
+        self._urgent = True
 
     def _durable(self, number: int) -> None:
         """Everything up to this submit is on disk."""
@@ -348,9 +367,9 @@ class LogHost:
                 action()
             self.pending_bytes -= submit.size_bytes
         self._applying = False
-        if not self.overloaded:
-            self._relief.set()
-            self._relief = trio.Event()
+        if self.crowded:
+            self.crowded = {one for one in self.crowded if one.congested}
+        self.relieve_if_light()
         self._flush_node()
 
     def _persisted(self, log: HostedLog, wseq: int) -> None:
@@ -358,6 +377,12 @@ class LogHost:
         if raft is None or log.machine is None:
             return  # deleted meanwhile
         raft.persisted(wseq)
+        if isinstance(log, MemberLog):
+            assert self.replication is not None
+            self.replication.touch(log)
+            if log.on_disk is not None and log.leads:
+                log.on_disk(bisect_right(log.proposed, raft.durable))
+            return
         ready = raft.ready()
         if ready is None or ready.apply_to <= raft.applied_index:
             return
@@ -376,50 +401,64 @@ class LogHost:
         self, log: HostedLog, index: int, state: bytes, then: Callable[[], None]
     ) -> None:
         assert log.gid is not None
-        raft = log.raft if log.raft is not None else self._start(log)
-        self._batch.snapshot(log.gid, index, raft.log.term_at(index), state)
+        if isinstance(log, MemberLog):
+            if log.raft is None:
+                log.postponed = partial(self.checkpoint, log, index, state, then)
+                return
+            raft = log.raft
+            self._keep_config(log.gid, index, raft)
+        else:
+            raft = log.raft if log.raft is not None else self._start(log)
+        self.batch.snapshot(log.gid, index, raft.log.term_at(index), state)
 
         def durable() -> None:
-            if log.raft is not None:
+            if log.raft is raft:  # else it is deleted, or damaged
                 raft.compacted(index)
                 then()
 
-        self._gathering.actions.append(durable)
-        self._urgent = True
+        self.after_write(durable)
+
+    def _keep_config(self, gid: int, index: int, raft: Raft) -> None:
+        """The entries that brought it go: who the members are is kept beside the checkpoint."""
+        config, known = raft.config_at(index).encode(), self.store.group(gid).config
+        if known is None or known[1] != config:
+            self.batch.set_config(gid, index, config)
 
     def delete(self, log: HostedLog) -> None:
         """Its queue is deleted, and the definitions say so in the same submit or an earlier one."""
+        if isinstance(log, MemberLog) and self.replication is not None:
+            self.replication.leave(log)
         if log.gid is not None:
-            self._batch.delete_group(log.gid)
-            self._urgent = True
+            self.delete_group(log.gid)
         log.raft = log.machine = log.gid = None
         if log.dirty:
             log.dirty = False
             self._dirty.remove(log)
 
     def read(self, log: HostedLog, indexes: list[int], then: Callable[[Entries], None]) -> None:
-        assert self._nursery is not None, "messages are read once the node runs"
-        if self.failure is None:
-            self._nursery.start_soon(self._read, log, indexes, then)
+        self.start_soon(self._read, log, indexes, then)
 
     async def _read(
         self, log: HostedLog, indexes: list[int], then: Callable[[Entries], None]
     ) -> None:
-        if log.gid is None:
+        gid = log.gid
+        if gid is None:
             return  # deleted meanwhile
-        fetch = partial(self.store.read_indexes, log.gid, indexes, bytes_max=COLD_READ_BYTES)
+        fetch = partial(self.store.read_indexes, gid, indexes, bytes_max=COLD_READ_BYTES)
         try:
             entries = await self.off_loop(fetch)
         except CorruptRecordError as error:
             _log.error("corrupt", reason=str(error))
-            if log.machine is not None:
+            if isinstance(log, MemberLog) and self.replication is not None:
+                self.replication.damage(log, str(error))
+            elif log.machine is not None:
                 log.machine.damaged(str(error))
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
         except KeyError:
-            if log.gid is not None:
-                raise  # else it was deleted while the thread got round to it
+            if log.gid == gid:
+                raise  # else it was deleted or replaced while the thread got round to it
         else:
-            if log.gid is not None:
+            if log.gid == gid:
                 then([(entry.index, entry.payload) for entry in entries])
         self._flush_node()

@@ -5,30 +5,59 @@ import gc
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
-from ipaddress import ip_address
 from typing import Final
 
 import trio
 
 from broker import logs
+from broker.cluster.cluster import Cluster, refuse_lone
+from broker.cluster.operations import Operations
 from broker.config import Config
 from broker.connection.connection import Connection
-from broker.connection.transport import SocketTransport
+from broker.connection.tls_transport import TlsFailed, TlsTransport
+from broker.connection.transport import SocketTransport, Transport
+from broker.doors import Doors
 from broker.durability import Durability
+from broker.http.access_keys import add_access_keys
+from broker.http.admin import Admin
+from broker.http.cluster import add_cluster
+from broker.http.dead_letters import add_dead_letters
 from broker.http.health import add_health
+from broker.http.login import add_login
+from broker.http.permissions import add_permissions
+from broker.http.policies import add_policies
 from broker.http.router import Router
-from broker.http.server import make_handler
+from broker.http.scheduled import add_scheduled
+from broker.http.server import make_handler, make_tls_handler
+from broker.http.stream_groups import add_stream_groups
+from broker.http.streams import add_streams
+from broker.http.users import add_users
+from broker.http.vhosts import add_vhosts
+from broker.management.routes import add_management
+from broker.management.site import Addresses
+from broker.memory_watch import MemoryWatch
 from broker.node import Node
-from broker.startup import open_listeners, prepare_data_dir
+from broker.security.sasl import Origin
+from broker.security.tls import Certificates, certified_name
+from broker.sqs.door import Sqs
+from broker.sqs.short_form import add_short_form
+from broker.startup import prepare_data_dir
+from broker.storage import Storage
+from broker.streams.group_host import GroupHost
+from broker.streams.service import StreamService
+from broker.streams.session import StreamSession
+from broker.streams.streams_service import StreamsService
+from broker.streams.transaction_host import TransactionHost
+from broker.topics.door import Topics
 from broker.version import VERSION
-from flow_control.memory import MemoryAlarm, Process, memory_bytes
+from flow_control.memory import Process
 from flow_control.outbox import Outbox
 
 # Connections beyond the limit that may still shake hands, to be told so; others are closed at once.
 REFUSALS_MAX: Final = 64
-MEMORY_CHECK_S: Final = 0.25  # at a gigabit a second, 30 MB come between two looks
 
 _log = logs.get("server")
 
@@ -36,37 +65,87 @@ _log = logs.get("server")
 class Server:
     """The AMQP door of a node."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, streams: StreamService | None = None) -> None:
         self.node = node
-        self.connections: set[Connection] = set()
+        self.streams = streams
+        self.connections: set[Connection | StreamSession] = set()
         self._left = trio.Event()  # set, and made anew, whenever a connection ends
+        self._shaking_hands = 0  # that are not connections yet
 
-    async def handle(self, stream: trio.SocketStream) -> None:
-        """Serve one accepted socket."""
-        count = len(self.connections)
+    async def handle(
+        self, stream: trio.SocketStream, certificates: Certificates | None = None
+    ) -> None:
+        """Serve one accepted socket; under TLS if there are certificates."""
+        count = len(self.connections) + self._shaking_hands
         limit = self.node.config.connections_max
         if count >= limit + REFUSALS_MAX or self.node.stopping:
             await trio.aclose_forcefully(stream)
             return
         try:
             address = stream.socket.getpeername()
+            local = stream.socket.getsockname()
         except OSError:  # gone before it was looked at
             await trio.aclose_forcefully(stream)
             return
-        connection = Connection(
-            SocketTransport(stream, Outbox()),
-            self.node,
-            peer=f"{address[0]}:{address[1]}",
-            peer_is_loopback=_is_loopback(address[0]),
+        origin = Origin(
+            address[0],
+            address[1],
+            local=f"{local[0]}:{local[1]}",
+            encrypted=certificates is not None,
         )
+        full = count >= limit
+        if certificates is None:
+            await self._serve(SocketTransport(stream, Outbox()), origin, full=full)
+            return
+        transport = TlsTransport(stream, Outbox(), certificates.amqp)
+        if await self._begin_tls(transport, origin):
+            name = certified_name(transport.peer_certificate(), self.node.config.tls_login_from)
+            await self._serve(transport, origin._replace(certified_name=name), full=full)
+        else:
+            await transport.aclose()
+
+    async def _begin_tls(self, transport: TlsTransport, origin: Origin) -> bool:
+        """Whether the client came through TLS's own handshake."""
+        self._shaking_hands += 1
+        try:
+            with trio.move_on_after(self.node.config.handshake_timeout_s):
+                await transport.shake_hands()
+                return True
+            reason = "it took too long"
+        except TlsFailed as failure:
+            reason = str(failure)
+        finally:
+            self._shaking_hands -= 1
+        _log.warning("tls_failed", peer=origin.name, reason=reason)
+        return False
+
+    async def _serve(self, transport: Transport, origin: Origin, *, full: bool) -> None:
+        connection = Connection(transport, self.node, origin)
+        await self._run(connection, partial(connection.run, full=full))
+        received = connection.handed_over
+        if received is None:
+            return
+        if self.streams is None or self.node.stopping:
+            _log.warning("handshake_failed", peer=origin.name, reason="no streams are served")
+            await transport.aclose()
+            return
+        session = StreamSession(transport, self.node, self.streams, origin)
+        await self._run(session, partial(session.run, received, full=full))
+
+    async def _run(
+        self, connection: Connection | StreamSession, run: Callable[[], Awaitable[None]]
+    ) -> None:
+        """As one of the node's connections."""
         self.connections.add(connection)
+        self.node.churn.connection_created += 1
         self.node.connections.add(connection)
         try:
-            await connection.run(full=count >= limit)
+            await run()
         except Exception as error:  # noqa: BLE001 - a bug in one connection must not end the node
             _log.exception("connection_failed", error, peer=connection.name)
         finally:
             self.connections.discard(connection)
+            self.node.churn.connection_closed += 1
             self.node.connections.discard(connection)
             self._left.set()
             self._left = trio.Event()
@@ -89,59 +168,148 @@ async def serve(
 ) -> None:
     """Run a node until SIGTERM or SIGINT. `announce` gets the ready line."""
     prepare_data_dir(config.data_dir)
-    amqp = await open_listeners(config.host, config.amqp_port, purpose="AMQP")
-    http = await open_listeners(config.host, config.http_port, purpose="HTTP")
+    doors = await Doors.open(config)
     node = Node(config)
-    durability = Durability(node)
-    durability.open()
-    server = Server(node)
-    router = Router()
-    add_health(router, lambda: _status(node))
     _raise_file_limit()
-    _spare_the_collector()
     _let_the_writer_in()
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        start = partial(_start_member if config.clustered else _start_alone, node, doors)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(node.timers.run, node.flush)
-            nursery.start_soon(_watch_memory, node)
-            await nursery.start(durability.run)
-            async with trio.open_nursery() as doors:
-                serve_amqp = partial(trio.serve_listeners, server.handle, amqp)
-                serve_http = partial(trio.serve_listeners, make_handler(router), http)
-                doors.start_soon(partial(serve_amqp, handler_nursery=nursery))
-                doors.start_soon(partial(serve_http, handler_nursery=nursery))
-                announce(_ready_line(config, amqp[0], http[0]))
+            started = await _unless_stopped(signals, partial(start, nursery))
+            if started is None:
+                nursery.cancel_scope.cancel()
+                return
+            _spare_the_collector()
+            server = Server(node, started.streams)
+            router = await _routes(node, started, _addresses(config, doors), nursery)
+            nursery.start_soon(MemoryWatch(node, Process(), started.storage.page_out).run)
+            async with trio.open_nursery() as serving:
+                serving.start_soon(_let_in, doors, server, router, nursery)
+                announce(_ready_line(config, doors))
                 task_status.started()
-                async for number in signals:
-                    _log.info("stopping", signal=signal.Signals(number).name)
-                    break
-                doors.cancel_scope.cancel()
+                await _stop_signal(signals, doors.reload)
+                serving.cancel_scope.cancel()
             await server.shut_down()
-            await durability.close()
+            await started.storage.close()
             nursery.cancel_scope.cancel()
     _log.info("stopped")
 
 
-async def _watch_memory(node: Node) -> None:
-    """Raise the memory alarm when this process uses too much, and clear it when it does not."""
-    limit = node.config.memory_limit
-    alarm = MemoryAlarm(limit if isinstance(limit, int) else int(limit * memory_bytes()))
-    process = Process()
-    while True:
-        if alarm.update(process.used_bytes()):
-            if alarm.on:
-                node.raise_alarm("memory", "low on memory")
-            else:
-                node.clear_alarm("memory")
-        if alarm.on:
-            process.give_back()
-        await trio.sleep(MEMORY_CHECK_S)
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a node has once it may be asked for something."""
+
+    storage: Storage
+    streams: StreamService | None
+    cluster: Cluster | None = None
 
 
-def _is_loopback(host: str) -> bool:
-    address = ip_address(host.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)  # an IPv4 peer of a dual-stack listener
-    return (mapped or address).is_loopback
+async def _let_in(
+    doors: Doors, server: Server, router: Router, handler_nursery: trio.Nursery
+) -> None:
+    certificates = doors.certificates
+    http = make_handler(router)
+    https = http
+    if certificates is not None:
+        https = make_tls_handler(http, lambda: certificates.http)
+    amqps = partial(server.handle, certificates=certificates)
+    await doors.serve(server.handle, amqps, http, https, handler_nursery)
+
+
+async def _stop_signal(signals: AsyncIterator[int], reload: Callable[[], None]) -> None:
+    """Wait for one that ends the node."""
+    async for number in signals:
+        if number == signal.SIGHUP:
+            reload()
+        else:
+            _log.info("stopping", signal=signal.Signals(number).name)
+            return
+
+
+async def _start_alone(node: Node, _doors: Doors, nursery: trio.Nursery) -> Started:
+    refuse_lone(node.config)
+    durability = Durability(node)
+    durability.open()
+    groups = GroupHost(node)
+    transactions = TransactionHost(node, groups, durability.host, lost_logs=durability.lost_logs)
+    node.keepers += [groups, transactions]
+    streams = StreamsService(node.vhosts, durability.producers, groups, transactions)
+    await nursery.start(durability.run)
+    groups.start()
+    transactions.start()
+    return Started(durability, streams)
+
+
+async def _start_member(node: Node, doors: Doors, nursery: trio.Nursery) -> Started:
+    cluster = Cluster(node)
+    await nursery.start(cluster.peers.run)
+    storage = await cluster.join()
+    await nursery.start(storage.run)
+    await nursery.start(cluster.errands.run)
+    client = node.config.client_address(doors.amqp_port)
+    await cluster.start(str(client), f"{client.host}:{doors.http_port}")
+    return Started(storage, storage.shared_streams.service, cluster)
+
+
+async def _unless_stopped(
+    signals: AsyncIterator[int], start: Callable[[], Awaitable[Started]]
+) -> Started | None:
+    """Start, which may take as long as others do; None if a signal comes first."""
+    result: list[Started] = []
+    async with trio.open_nursery() as nursery:
+
+        async def run() -> None:
+            result.append(await start())
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(run)
+        await _stop_signal(signals, lambda: None)
+        nursery.cancel_scope.cancel()
+    return result[0] if result else None
+
+
+async def _routes(
+    node: Node, started: Started, addresses: Addresses, nursery: trio.Nursery
+) -> Router:
+    """With what has to run beside them in the nursery."""
+    router = Router()
+    add_health(router, lambda: _status(node))
+    cluster = started.cluster
+    admin = Admin(node, router, cluster.errands if cluster is not None else None)
+    add_login(router, node)
+    for add_routes in (add_users, add_access_keys, add_vhosts, add_permissions):
+        add_routes(admin)
+    for add_routes in (add_policies, add_dead_letters, add_scheduled):
+        add_routes(admin)
+    if started.streams is not None:
+        add_streams(admin, started.streams)
+        add_stream_groups(admin, started.streams)
+        await _add_topics(router, node, started.streams, cluster, nursery)
+    nursery.start_soon(add_management(admin, router, node, cluster, addresses).run)
+    add_cluster(admin, Operations(cluster) if cluster is not None else None)
+    sqs = Sqs(node, cluster.errands if cluster is not None else None)
+    sqs.add_routes(router)
+    add_short_form(admin, router, sqs)
+    await nursery.start(sqs.tasks.run)
+    if cluster is not None:
+        cluster.errands.serve = router.dispatch
+    return router
+
+
+async def _add_topics(
+    router: Router,
+    node: Node,
+    streams: StreamService,
+    cluster: Cluster | None,
+    nursery: trio.Nursery,
+) -> None:
+    if cluster is None:
+        topics = Topics(node, streams, None, me=0)
+    else:
+        topics = Topics(node, streams, cluster.errands, me=cluster.peers.me)
+    topics.add_routes(router)
+    await nursery.start(topics.sessions.run)
 
 
 def _raise_file_limit() -> None:
@@ -151,16 +319,20 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _ready_line(config: Config, amqp: trio.SocketListener, http: trio.SocketListener) -> str:
-    return (
-        f"leveret ready amqp={_address(amqp)} http={_address(http)} "
-        f"node={config.node_name} data={config.data_dir}"
-    )
+def _addresses(config: Config, doors: Doors) -> Addresses:
+    found = doors.addresses()
+    if config.clustered:
+        found["clustering"] = (config.peer_address.host, config.peer_address.port)
+    return found
 
 
-def _address(listener: trio.SocketListener) -> str:
-    host, port, *_ = listener.socket.getsockname()
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _ready_line(config: Config, doors: Doors) -> str:
+    shown = doors.described()
+    first = {"amqp": shown.pop("amqp"), "http": shown.pop("http")}
+    told = {**first, "node": config.node_name, "data": config.data_dir}
+    if config.clustered:
+        told["peers"] = config.peer_address
+    return " ".join(["leveret ready", *(f"{key}={at}" for key, at in {**told, **shown}.items())])
 
 
 def _status(node: Node) -> dict[str, object]:

@@ -9,6 +9,27 @@ from pathlib import Path
 from typing import Any, Protocol
 
 
+class ConfigError(ValueError):
+    """A setting that cannot be used, told in one sentence."""
+
+    def __init__(self, source: str, problem: str) -> None:
+        super().__init__(f"{source}: {problem}")
+        self.source = source
+        self.problem = problem
+
+
+class FlagError(ConfigError):
+    """The same, of a flag: a mistake in how the command was called."""
+
+
+def not_allowed(source: str, value: object, allowed: str) -> ConfigError:
+    return ConfigError(source, f"{value!r} is not allowed; it must be {allowed}")
+
+
+class WrongValueError(ValueError):
+    """A value that is not allowed, and the whole sentence to say about it."""
+
+
 class Kind(Protocol):
     """What values a setting may have. Both methods raise ValueError for any other."""
 
@@ -142,6 +163,38 @@ class Directory:
         if isinstance(value, Path):
             return value
         raise ValueError
+
+
+@dataclass(frozen=True)
+class File:
+    """The path of a file, or nothing; whether it can be used shows where it is read."""
+
+    allowed: str = "the path of a file"
+
+    def from_text(self, text: str) -> Path | None:
+        return self.check(text or None)
+
+    def check(self, value: object) -> Path | None:
+        if value is None or isinstance(value, Path):
+            return value
+        if isinstance(value, str) and value and "\0" not in value:
+            return Path(value)
+        raise ValueError
+
+
+@dataclass(frozen=True)
+class OptionalText:
+    """A text without blanks, which may be empty."""
+
+    allowed: str = "a text without blanks"
+
+    def from_text(self, text: str) -> str:
+        return self.check(text)
+
+    def check(self, value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch(r"\S*", value):
+            raise ValueError
+        return value
 
 
 @dataclass(frozen=True)

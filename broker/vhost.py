@@ -1,36 +1,37 @@
 """A virtual host: its exchanges, queues and bindings, and the routing of messages among them."""
 
+import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from broker.auth import User
+from broker import logs
+from broker.churn import Churn
 from broker.dead_letter import DeadLetters
+from broker.declaring import check_same, locked, options_for
 from broker.equivalence import check_arguments, check_property
-from broker.protocol.errors import (
-    access_refused,
-    not_found,
-    precondition_failed,
-    resource_locked,
-)
+from broker.policy_store import PolicyStore
+from broker.protocol.errors import access_refused, not_found, precondition_failed
 from broker.protocol.tables import Table
-from broker.routes import RouteCache, Target
+from broker.routes import LEASE_EXCHANGE, RouteCache, Target
+from broker.security.user import User
 from broker.timers import Timer, Timers
 from exchanges.exchange import Exchange
-from exchanges.kinds import KINDS, validate_binding
+from exchanges.kinds import DELAYED_TYPE, is_known, validate_binding
 from exchanges.routing import needs_headers, route
+from queues.declared import Options
 from queues.message import Message
-from queues.options import (
-    EQUIVALENCE_ARGUMENTS,
-    InvalidArgumentError,
-    QueueOptions,
-    default_type,
-    parse_options,
-)
 from queues.queue import Queue
+from queues.seams import AnyQueue
+from queues.stream.arguments import StreamQueueOptions
+from queues.stream.names import INTERNAL
+from queues.stream.stream import Stream
 
 if TYPE_CHECKING:
+    from broker.cluster.placement import Placement
+    from broker.cluster.seams import Definitions, MakeFront, Owner, RepliesElsewhere
     from broker.journal import Journal
+    from queues.stream.membership import Groups
 
 PREDECLARED: Final = (
     ("amq.direct", "direct"),
@@ -38,23 +39,27 @@ PREDECLARED: Final = (
     ("amq.headers", "headers"),
     ("amq.match", "headers"),
     ("amq.topic", "topic"),
+    (LEASE_EXCHANGE, "direct"),
 )
 RESERVED_PREFIX: Final = "amq."
-SERVER_NAMED: Final = "amq.gen-"
 
-_LOCKED: Final = (
-    "cannot obtain exclusive access to locked {}. It could be originally declared on another "
-    "connection or the exclusive property value does not match that of the original declaration."
-)
+_log = logs.get("vhost")
 
 
 class VHost:
     """Changes are plain calls that raise ChannelError; nothing here awaits."""
 
-    def __init__(self, name: str, timers: Timers) -> None:
+    def __init__(self, name: str, timers: Timers, *, queues_max: int = sys.maxsize) -> None:
         self.name = name
+        self.uid = b""  # new each time that it is made; none for those of the configuration
+        self.members: tuple[int, ...] = ()  # the nodes of a cluster when it was made
+        self.details: dict[str, Any] = {}  # description and tags
+        self.limits: dict[str, int] = {}  # such as max-queues
+        self.connections = 0  # open on this node
+        self._queues_max = queues_max
+        self.churn = Churn()
         self.exchanges: dict[str, Exchange] = {}
-        self.queues: dict[str, Queue] = {}
+        self.queues: dict[str, AnyQueue] = {}
         self.reply_targets: dict[str, Target] = {}  # by rewritten reply-to address
         self.default = Exchange("", "direct", durable=True)
         self.exchanges[""] = self.default
@@ -66,11 +71,26 @@ class VHost:
         self._timers = timers
         self.journal: Journal | None = None  # set once the node's log is open
         self.barrier: Callable[[Callable[[], None]], None] | None = None
-        self.make_durable: Callable[[Queue], None] | None = None
+        self.make_durable: Callable[[AnyQueue], None] | None = None
+        self.groups: Groups | None = None  # those who read its streams together
+        # In a cluster: changes go through the catalog, which makes them here by the same calls.
+        self.catalog: Definitions | None = None
+        self.make_front: MakeFront | None = None
+        self.replies: RepliesElsewhere | None = None
         self._caches: dict[User, RouteCache] = {}
         self._sources: dict[object, dict[Exchange, None]] = {}  # destination → who is bound to it
-        self._owned: dict[object, dict[Queue, None]] = {}  # exclusive queues by connection
+        self._owned: dict[object, dict[AnyQueue, None]] = {}  # exclusive queues by connection
         self._dead_letters = DeadLetters(self.exchanges.get, self.route, timers.now_ms)
+        self.policies = PolicyStore(
+            *(name, self.queues, self.exchanges, timers),
+            record=self._record,
+            forget_routes=self._forget_routes,
+        )
+
+    @property
+    def queues_max(self) -> int:
+        limit = self.limits.get("max-queues", -1)
+        return self._queues_max if limit < 0 else min(limit, self._queues_max)
 
     # Looking up
 
@@ -80,20 +100,25 @@ class VHost:
             raise not_found(f"no {self._exchange_text(name)}")
         return exchange
 
-    def queue(self, name: str, *, user_of: object) -> Queue:
+    def queue(self, name: str, *, user_of: object) -> AnyQueue:
         """The queue, if it can be used, and not only by another connection than `user_of`."""
-        queue = self._queue_of(name, user_of)
+        queue = self.queue_of(name, user_of=user_of)
         if queue.damaged is not None:
             raise not_found(f"{self._queue_text(name)} is damaged: {queue.damaged}")
         return queue
 
-    def _queue_of(self, name: str, user_of: object) -> Queue:
+    def queue_of(self, name: str, *, user_of: object) -> AnyQueue:
+        """The same, be it damaged or not."""
         queue = self.queues.get(name)
         if queue is None:
             raise not_found(f"no {self._queue_text(name)}")
-        if queue.owner is not None and queue.owner is not user_of:
-            raise resource_locked(_LOCKED.format(self._queue_text(name)))
+        if queue.owner is not None and queue.owner != self._owner_of(user_of):
+            raise locked(self._queue_text(name))
         return queue
+
+    def _owner_of(self, user: object) -> object:
+        """What owns exclusive queues: the connection, or its name within the cluster."""
+        return user if self.catalog is None else self.catalog.owner_of(user)
 
     def _exchange_text(self, name: str) -> str:
         return f"exchange '{name}' in vhost '{self.name}'"
@@ -114,7 +139,7 @@ class VHost:
         arguments: Table,
     ) -> None:
         _refuse_default_exchange(name)
-        if kind not in KINDS:
+        if not is_known(kind):
             raise precondition_failed(f"unknown exchange type '{kind}'")
         existing = self.exchanges.get(name)
         thing = self._exchange_text(name)
@@ -123,13 +148,13 @@ class VHost:
             check_property("durable", thing, received=durable, current=existing.durable)
             check_property("auto_delete", thing, received=auto_delete, current=existing.auto_delete)
             check_property("internal", thing, received=internal, current=existing.internal)
-            names = ("alternate-exchange",)
+            names = ("alternate-exchange", DELAYED_TYPE)
             check_arguments(names, thing, received=arguments, current=existing.arguments)
             return
         if name.startswith(RESERVED_PREFIX):
             raise access_refused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
         try:
-            self.exchanges[name] = Exchange(
+            exchange = self.exchanges[name] = Exchange(
                 name,
                 kind,
                 durable=durable,
@@ -139,6 +164,7 @@ class VHost:
             )
         except ValueError as error:
             raise precondition_failed(f"{error} in {thing}") from None
+        self.policies.apply_to_exchange(exchange)
         self._forget_routes()
         if durable:
             self._record("exchange", name, kind, auto_delete, internal, arguments)
@@ -177,12 +203,14 @@ class VHost:
         owner: object | None,
         arguments: Table,
         user_of: object,
-    ) -> Queue:
+    ) -> AnyQueue:
         """Make the queue, or check that it is the same. `owner` is set for an exclusive one."""
+        self.churn.queue_declared += 1
         existing = self.queues.get(name)
         if existing is not None:
-            self._check_same_queue(
+            check_same(
                 existing,
+                self._queue_text(name),
                 durable=durable,
                 auto_delete=auto_delete,
                 owner=owner,
@@ -191,22 +219,10 @@ class VHost:
             )
             existing.touch()
             return existing
-        lasting = durable and owner is None and not auto_delete and not is_server_named(name)
-        default = default_type(arguments, lasting=lasting)
-        try:
-            options = parse_options(arguments, default=default)
-        except InvalidArgumentError as error:
-            text = f"invalid arg '{error.name}' for {self._queue_text(name)}: {error.reason}"
-            raise precondition_failed(text) from None
-        if options.type == "quorum":
-            for wrong, label in (
-                (not durable, "non-durable"),
-                (auto_delete, "auto-delete"),
-                (owner is not None, "exclusive-owner"),
-            ):
-                if wrong:
-                    text = f"invalid property '{label}' for {self._queue_text(name)}"
-                    raise precondition_failed(text)
+        exclusive = owner is not None
+        options = self.options_for_new(
+            name, arguments, durable=durable, auto_delete=auto_delete, exclusive=exclusive
+        )
         uid = uuid4().bytes
         if durable and owner is None:
             self._record("queue", name, uid, auto_delete, options.type, arguments)
@@ -214,77 +230,124 @@ class VHost:
             name, options, arguments, durable=durable, auto_delete=auto_delete, owner=owner
         )
         queue.uid = uid
+        self.policies.apply_to_queue(queue)
         if is_durable(queue) and self.make_durable is not None:
             self.make_durable(queue)
+        if isinstance(queue, Stream):
+            self._stream_changed(queue)
+        return queue
+
+    def options_for_new(
+        self, name: str, arguments: Table, *, durable: bool, auto_delete: bool, exclusive: bool
+    ) -> Options:
+        """What a queue that is not there yet would do. Raises ChannelError if it cannot be."""
+        thing = self._queue_text(name)
+        if len(self.queues) >= self.queues_max:
+            limit = f"queue limit in vhost '{self.name}' ({self.queues_max}) is reached"
+            raise precondition_failed(f"cannot declare {thing}: {limit}")
+        return options_for(
+            name, thing, arguments, durable=durable, auto_delete=auto_delete, exclusive=exclusive
+        )
+
+    def place_queue(
+        self,
+        name: str,
+        uid: bytes,
+        options: Options,
+        arguments: Table,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        owner: "Owner | None",
+        placement: "Placement",
+        settings: Table,
+    ) -> AnyQueue:
+        """A new queue of the cluster, as the catalog has it."""
+        assert self.make_front is not None
+        queue = self.make_front(
+            name,
+            uid,
+            options,
+            arguments,
+            durable=durable,
+            auto_delete=auto_delete,
+            owner=owner,
+            placement=placement,
+        )
+        queue.settings = settings
+        self._add_queue(queue)
+        self.policies.apply_to_queue(queue)
+        if isinstance(queue, Stream):
+            self._stream_changed(queue)
         return queue
 
     def make_queue(
         self,
         name: str,
-        options: QueueOptions,
+        options: Options,
         arguments: Table,
         *,
         durable: bool,
         auto_delete: bool,
         owner: object | None,
-    ) -> Queue:
-        queue = Queue(
-            name,
-            self,
-            options,
-            arguments=arguments,
-            durable=durable,
-            auto_delete=auto_delete,
-            owner=owner,
-        )
-        self.queues[name] = queue
-        if owner is not None:
-            self._owned.setdefault(owner, {})[queue] = None
-        self.add_binding(self.default, queue, name, {})
+    ) -> AnyQueue:
+        queue: AnyQueue
+        if isinstance(options, StreamQueueOptions):
+            queue = Stream(name, self, options, arguments=arguments)
+        else:
+            queue = Queue(
+                name,
+                self,
+                options,
+                arguments=arguments,
+                durable=durable,
+                auto_delete=auto_delete,
+                owner=owner,
+            )
+        self._add_queue(queue)
         return queue
 
-    def _check_same_queue(
-        self,
-        queue: Queue,
-        *,
-        durable: bool,
-        auto_delete: bool,
-        owner: object | None,
-        arguments: Table,
-        user_of: object,
-    ) -> None:
-        thing = self._queue_text(queue.name)
-        if queue.owner is not owner or (queue.owner is not None and queue.owner is not user_of):
-            raise resource_locked(_LOCKED.format(thing))
-        check_property("durable", thing, received=durable, current=queue.durable)
-        check_property("auto_delete", thing, received=auto_delete, current=queue.auto_delete)
-        received = {"x-queue-type": queue.options.type, **arguments}
-        current = {"x-queue-type": queue.options.type, **queue.arguments}
-        check_arguments(EQUIVALENCE_ARGUMENTS, thing, received=received, current=current)
+    def _add_queue(self, queue: AnyQueue) -> None:
+        self.queues[queue.name] = queue
+        self.churn.queue_created += 1
+        if queue.owner is not None:
+            self._owned.setdefault(queue.owner, {})[queue] = None
+        if queue.name not in INTERNAL:
+            self.add_binding(self.default, queue, queue.name, {})
 
     def delete_queue(self, name: str, *, if_unused: bool, if_empty: bool, user_of: object) -> int:
         """The number of messages that went with it; deleting what is not there is fine."""
         if name not in self.queues:
             return 0
-        queue = self._queue_of(name, user_of)
+        queue = self.queue_of(name, user_of=user_of)
         if if_unused and queue.consumer_count:
             raise precondition_failed(f"{self._queue_text(name)} in use")
-        if if_empty and (queue.ready or queue.damaged is not None):
+        if if_empty and (not queue.is_empty or queue.damaged is not None):
             raise precondition_failed(f"{self._queue_text(name)} not empty")
         return self.drop_queue(queue)
 
     def queue_unused(self, queue: Queue) -> None:
         """An auto-delete queue lost its last consumer, an exclusive one its connection, …"""
-        if self.queues.get(queue.name) is queue:
+        if self.catalog is not None:
+            self.catalog.request(["-queue", self.name, queue.name, queue.uid], lasting=True)
+        elif self.queues.get(queue.name) is queue:
             self.drop_queue(queue)
 
-    def forget_owner(self, owner: object) -> None:
-        """A connection ended: its exclusive queues go."""
-        for queue in list(self._owned.get(owner, ())):
-            self.drop_queue(queue)
+    def forget_owner(self, owner: object, then: Callable[[], None] = lambda: None) -> None:
+        """A connection ended: its exclusive queues go. `then` when they are gone everywhere."""
+        if self.catalog is not None:
+            self.catalog.forget_owner(owner, then)
+        else:
+            for queue in self.owned_by(owner):
+                self.drop_queue(queue)
+            then()
 
-    def drop_queue(self, queue: Queue) -> int:
+    def owned_by(self, owner: object) -> list[AnyQueue]:
+        return list(self._owned.get(owner, ()))
+
+    def drop_queue(self, queue: AnyQueue) -> int:
         del self.queues[queue.name]
+        self.churn.queue_deleted += 1
         if is_durable(queue):
             self._record("-queue", queue.name)
         if queue.owner is not None:
@@ -294,21 +357,37 @@ class VHost:
                 del self._owned[queue.owner]
         self._unbind_destination(queue)
         self._forget_routes()
-        return queue.delete()
+        count = queue.delete()
+        if isinstance(queue, Stream):
+            self._stream_changed(queue)
+        return count
+
+    def close(self) -> None:
+        """The vhost is deleted, with all that is in it. Nobody uses it any more."""
+        for queue in list(self.queues.values()):
+            self.drop_queue(queue)
+        for user in list(self._caches):
+            self.forget_user(user)
+
+    def _stream_changed(self, stream: Stream) -> None:
+        if self.groups is not None:
+            self.groups.stream_changed(stream.name, len(stream.partitions))
 
     # Bindings
 
-    def bind(self, source: str, destination: Queue | Exchange, key: str, arguments: Table) -> None:
+    def bind(
+        self, source: str, destination: AnyQueue | Exchange, key: str, arguments: Table
+    ) -> None:
         _refuse_default_exchange(source)
         exchange = self.exchange(source)
         try:
-            validate_binding(exchange.type, key, arguments)
+            validate_binding(exchange.routing_type, key, arguments)
         except ValueError as error:
             raise precondition_failed(str(error)) from None
         self.add_binding(exchange, destination, key, arguments)
 
     def add_binding(
-        self, exchange: Exchange, destination: Queue | Exchange, key: str, arguments: Table
+        self, exchange: Exchange, destination: AnyQueue | Exchange, key: str, arguments: Table
     ) -> None:
         if exchange.bind(destination, key, arguments):
             self._sources.setdefault(destination, {})[exchange] = None
@@ -317,7 +396,7 @@ class VHost:
                 self._record_binding("binding", exchange, destination, key, arguments)
 
     def unbind(
-        self, source: str, destination: Queue | Exchange, key: str, arguments: Table
+        self, source: str, destination: AnyQueue | Exchange, key: str, arguments: Table
     ) -> None:
         _refuse_default_exchange(source)
         exchange = self.exchanges.get(source)
@@ -326,7 +405,18 @@ class VHost:
                 self._record_binding("-binding", exchange, destination, key, arguments)
             self._after_unbind(exchange)
 
-    def _unbind_destination(self, destination: Queue | Exchange) -> None:
+    def bound_to(self, destination: AnyQueue | Exchange) -> list[Exchange]:
+        """The exchanges from which bindings lead there."""
+        return list(self._sources.get(destination, ()))
+
+    def remove_binding(
+        self, exchange: Exchange, destination: AnyQueue | Exchange, key: str, arguments: Table
+    ) -> None:
+        """Without the end of an exchange that goes with the last of them."""
+        if exchange.unbind(destination, key, arguments):
+            self._forget_routes()
+
+    def _unbind_destination(self, destination: AnyQueue | Exchange) -> None:
         for exchange in self._sources.pop(destination, {}):
             if exchange.unbind_all(destination):
                 self._after_unbind(exchange)
@@ -347,11 +437,11 @@ class VHost:
         self,
         kind: str,
         exchange: Exchange,
-        destination: Queue | Exchange,
+        destination: AnyQueue | Exchange,
         key: str,
         arguments: Table,
     ) -> None:
-        what = "queue" if isinstance(destination, Queue) else "exchange"
+        what = "exchange" if isinstance(destination, Exchange) else "queue"
         self._record(kind, exchange.name, what, destination.name, key, arguments)
 
     @property
@@ -377,14 +467,23 @@ class VHost:
     def routes_for(self, user: User) -> RouteCache:
         cache = self._caches.get(user)
         if cache is None:
-
-            def may_write(exchange: str) -> bool:
-                return user.may(self.name, "write", exchange)
-
-            find_reply = self.reply_targets.get
-            cache = RouteCache(self.name, self.exchange, self._targets, find_reply, may_write)
+            cache = RouteCache(self.name, user, self.exchange, self._targets, self._reply_target)
             self._caches[user] = cache
+            user.on_change.append(cache.routes.clear)
         return cache
+
+    def forget_user(self, user: User) -> None:
+        """Who is no more, or may not come here any more."""
+        cache = self._caches.pop(user, None)
+        if cache is not None:
+            cache.routes.clear()
+            user.on_change.remove(cache.routes.clear)
+
+    def _reply_target(self, address: str) -> Target | None:
+        target = self.reply_targets.get(address)
+        if target is None and self.replies is not None:
+            target = self.replies.find(self.name, address)
+        return target
 
     def _forget_routes(self) -> None:
         for cache in self._caches.values():
@@ -392,6 +491,8 @@ class VHost:
 
     def _targets(self, exchange: Exchange, key: str) -> tuple[Target, ...] | None:
         """Where a key leads; None where headers decide."""
+        if exchange is self.default and key in INTERNAL:
+            raise access_refused(f"{self._queue_text(key)} is written by the broker alone")
         if needs_headers(exchange, self._alternate):
             return None
         return tuple(self.route(exchange, (key,), {}))
@@ -400,8 +501,8 @@ class VHost:
         """An exchange by name as alternates name it: the default exchange is not among them."""
         return self.exchanges.get(name) if name else None
 
-    def route(self, exchange: Exchange, keys: Sequence[str], headers: Table) -> list[Queue]:
-        queues: list[Queue] = route(exchange, keys, headers, self._alternate)
+    def route(self, exchange: Exchange, keys: Sequence[str], headers: Table) -> list[AnyQueue]:
+        queues: list[AnyQueue] = route(exchange, keys, headers, self._alternate)
         return queues
 
     # Dead letters, and what else queues ask for
@@ -412,17 +513,16 @@ class VHost:
     def call_at(self, when_ms: int, callback: Callable[[], None]) -> Timer:
         return self._timers.call_at(when_ms, callback)
 
+    def stream_unreadable(self, stream: Stream, reason: str) -> None:
+        _log.error("stream_unreadable", vhost=self.name, stream=stream.name, reason=reason)
+
     def dead_letter(
         self, queue: Queue, messages: list[Message], reason: str, then: Callable[[], None]
     ) -> None:
         self._dead_letters.send(queue, messages, reason, then)
 
 
-def is_server_named(queue: str) -> bool:
-    return queue.startswith(SERVER_NAMED)
-
-
-def is_durable(thing: Queue | Exchange) -> bool:
+def is_durable(thing: AnyQueue | Exchange) -> bool:
     """Whether it survives a restart: an exclusive queue never outlives its connection."""
     return thing.durable and (isinstance(thing, Exchange) or thing.owner is None)
 

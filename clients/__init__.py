@@ -1,1 +1,1 @@
-"""Client libraries, which will share broker.protocol with the server. Empty so far."""
+"""Client libraries, which share broker.protocol with the server. Streams: clients.streams."""

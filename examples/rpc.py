@@ -1,66 +1,67 @@
-"""Ask and answer over direct reply-to, using pika: no reply queue is declared or cleaned up.
+"""Calls: functions of another process, as if they were here.
 
-pip install pika; start the broker with `make run`; then: python examples/rpc.py
+A server and its caller, with a connection each, as two programs would have. Ten calls run at the
+same time; a function that raises, one that is too slow and one that nobody has are errors here.
+
+Run it with `python examples/rpc.py` while the broker runs (`make run`).
 """
 
+import math
 import os
-import threading
-import time
 
-import pika
+import trio
+
+from clients.rpc import RemoteError, RpcTimeoutError, rpc_client, serve
+from clients.trio_client import connect
 
 URL = os.environ.get("AMQP_URL", "amqp://guest:guest@127.0.0.1:5672/")
-REPLY_TO = "amq.rabbitmq.reply-to"
+SERVICE = "examples.calculator"
 
 
-def serve_squares(ready: threading.Event, count: int) -> None:
-    """Answer `count` requests with the square of the number they hold."""
-    with pika.BlockingConnection(pika.URLParameters(URL)) as connection:
-        channel = connection.channel()
-        channel.queue_declare("squares", auto_delete=True)
-        ready.set()
-        for method, asked, body in channel.consume("squares"):
-            reply = pika.BasicProperties(correlation_id=asked.correlation_id)
-            channel.basic_publish("", asked.reply_to, str(int(body) ** 2).encode(), reply)
-            channel.basic_ack(method.delivery_tag)
-            count -= 1
-            if count == 0:
-                break
+async def slow_sqrt(number: float) -> float:
+    await trio.sleep(0.1)
+    return math.sqrt(number)
 
 
-def ask(numbers: list[int], timeout_s: float = 5.0) -> dict[int, int]:
-    """Send every number at once and collect the answers in whatever order they come."""
-    answers: dict[int, int] = {}
-
-    def on_reply(_channel, _method, properties, body):
-        answers[int(properties.correlation_id)] = int(body)
-
-    with pika.BlockingConnection(pika.URLParameters(URL)) as connection:
-        channel = connection.channel()
-        # Replies need a consumer first: on the channel that asks, and with auto_ack.
-        channel.basic_consume(REPLY_TO, on_reply, auto_ack=True)
-        for number in numbers:
-            properties = pika.BasicProperties(reply_to=REPLY_TO, correlation_id=str(number))
-            channel.basic_publish("", "squares", str(number).encode(), properties)
-        deadline = time.monotonic() + timeout_s
-        while len(answers) < len(numbers):
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                raise TimeoutError(f"{len(numbers) - len(answers)} answers are missing")
-            connection.process_data_events(time_limit=left_s)
-    return answers
+FUNCTIONS = {
+    "add": lambda a, b: a + b,
+    "divide": lambda a, b: a / b,
+    "slow_sqrt": slow_sqrt,
+    "sleep": trio.sleep,
+}
 
 
-def main() -> None:
-    numbers = [3, 4, 12]
-    ready = threading.Event()
-    server = threading.Thread(target=serve_squares, args=(ready, len(numbers)))
-    server.start()
-    ready.wait()
-    for number, square in sorted(ask(numbers).items()):
-        print(f"{number} squared is {square}")
-    server.join()
+async def call_them() -> None:
+    async with connect(URL) as connection, rpc_client(connection, SERVICE) as rpc:
+        print("2 + 3 =", await rpc.call("add", 2, 3))
+
+        roots: dict[int, float] = {}
+
+        async def root_of(number: int) -> None:
+            roots[number] = await rpc.call("slow_sqrt", number)
+
+        async with trio.open_nursery() as calls:
+            for number in range(10):
+                calls.start_soon(root_of, number * number)
+        print("ten roots at once:", *(f"{roots[square]:g}" for square in sorted(roots)))
+
+        for function, *arguments in (("divide", 1, 0), ("multiply", 2, 3)):
+            try:
+                await rpc.call(function, *arguments)
+            except RemoteError as error:
+                print(f"{function}: {error}")
+        try:
+            await rpc.call("sleep", 60, timeout=0.5)
+        except RpcTimeoutError as error:
+            print(f"sleep: {error}")
+
+
+async def main() -> None:
+    async with connect(URL) as connection, trio.open_nursery() as server:
+        await server.start(serve, connection, SERVICE, FUNCTIONS)
+        await call_them()
+        server.cancel_scope.cancel()
 
 
 if __name__ == "__main__":
-    main()
+    trio.run(main)

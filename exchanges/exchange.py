@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from exchanges.kinds import make_table
+from exchanges.kinds import make_table, routing_kind
 from exchanges.table import Arguments, Destination
 from exchanges.values import canonical_table
 
@@ -28,6 +28,10 @@ class Exchange:
         "durable",
         "internal",
         "name",
+        "policy",
+        "published_in",
+        "published_out",
+        "routing_type",
         "table",
         "type",
     )
@@ -48,8 +52,12 @@ class Exchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments = dict(arguments or {})
+        self.policy: str | None = None  # the name of the one that it has
+        self.published_in = 0  # messages, since the node started
+        self.published_out = 0  # the same for each queue that one went to
         self.alternate = _alternate(self.arguments)
-        self.table = make_table(kind, self.arguments)
+        self.routing_type = routing_kind(kind, self.arguments)
+        self.table = make_table(self.routing_type, self.arguments)
         # The exchanges among the destinations: a set, ordered.
         self.downstream: dict[Exchange, None] = {}
         # By destination first, because a queue that is deleted takes all its bindings with it.
@@ -58,6 +66,14 @@ class Exchange:
     def __repr__(self) -> str:
         return f"<Exchange {self.name!r} {self.type}>"
 
+    def use_policy(self, name: str | None, *, alternate: str | None) -> bool:
+        """Have a policy, or none; an argument of its own wins. Whether routes change by that."""
+        before = self.alternate
+        declared = _alternate(self.arguments)
+        self.policy = name
+        self.alternate = alternate if declared is None else declared
+        return self.alternate != before
+
     @property
     def has_bindings(self) -> bool:
         return bool(self._register)
@@ -65,6 +81,12 @@ class Exchange:
     def bindings(self) -> Iterator[Binding]:
         for bound in self._register.values():
             yield from bound.values()
+
+    def bindings_to(self, destination: Destination) -> Iterator[Binding]:
+        return iter(list(self._register.get(destination, {}).values()))
+
+    def has_binding(self, destination: Destination, key: str, arguments: Arguments) -> bool:
+        return (key, canonical_table(arguments)) in self._register.get(destination, {})
 
     def bind(self, destination: Destination, key: str, arguments: Arguments) -> bool:
         """False if the very same binding is there already."""

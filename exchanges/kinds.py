@@ -19,10 +19,29 @@ KINDS: Final[dict[str, type[BindingTable]]] = {
     "x-consistent-hash": ConsistentHashTable,
 }
 
+# Routes as the type in its argument does. Messages that ask for a delay get it in any queue, by
+# whatever exchange they came; this type is what clients of RabbitMQ's plugin for it declare.
+DELAYED: Final = "x-delayed-message"
+DELAYED_TYPE: Final = "x-delayed-type"
+
 _BINDING_RULES: Final[dict[str, Callable[[str, Arguments], None]]] = {
     "headers": headers.validate,
     "x-consistent-hash": consistent_hash.validate,
 }
+
+
+def is_known(kind: str) -> bool:
+    return kind in KINDS or kind == DELAYED
+
+
+def routing_kind(kind: str, exchange_arguments: Arguments) -> str:
+    """The type by which an exchange routes; ValueError where a delayed one does not name it."""
+    if kind != DELAYED:
+        return kind
+    routed = exchange_arguments.get(DELAYED_TYPE)
+    if not isinstance(routed, str) or routed not in KINDS:
+        raise ValueError(f"invalid argument '{DELAYED_TYPE}', '{routed}': not an exchange type")
+    return routed
 
 
 def make_table(kind: str, exchange_arguments: Arguments) -> BindingTable:

@@ -2,6 +2,7 @@
 
 import ctypes
 import ctypes.util
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -9,17 +10,21 @@ import psutil
 
 # The alarm ends this far under the limit, so that it does not flicker.
 CLEAR_SHARE: Final = 0.9
-# Version 2 and version 1 of control groups: a container's own limit, seen from inside.
-CGROUP_LIMITS: Final = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+# Messages begin to go to disk at this share of the limit, so that it is rarely reached. RabbitMQ's.
+PAGING_SHARE: Final = 0.5
+# Where control groups are mounted and what their limits are called, in version 2, in version 2
+# beside version 1, and in version 1. Above memory.high a process is all but stopped.
+_VERSION_2: Final = (
+    ("sys/fs/cgroup", ("memory.max", "memory.high")),
+    ("sys/fs/cgroup/unified", ("memory.max", "memory.high")),
 )
+_VERSION_1: Final = (("sys/fs/cgroup/memory", ("memory.limit_in_bytes",)),)
 
 
-def memory_bytes(limits: tuple[Path, ...] = CGROUP_LIMITS) -> int:
-    """The memory this process may use: the machine's, or its container's if that is less."""
+def memory_bytes(root: Path = Path("/")) -> int:
+    """The memory this process may use: the machine's, or what its control groups leave of it."""
     total = int(psutil.virtual_memory().total)
-    for path in limits:
+    for path in _limit_files(root):
         try:
             text = path.read_text(encoding="ascii").strip()
         except OSError:
@@ -29,8 +34,42 @@ def memory_bytes(limits: tuple[Path, ...] = CGROUP_LIMITS) -> int:
     return total
 
 
+def _limit_files(root: Path) -> Iterator[Path]:
+    """The limits of this process's own group, and of all around it."""
+    for mounts, group in _groups(root):
+        for mount, names in mounts:
+            top = root / mount
+            own = top.joinpath(*group)
+            for directory in (own, *own.parents[: len(group)]):
+                yield from [directory / name for name in names]
+
+
+def _groups(root: Path) -> Iterator[tuple[tuple[tuple[str, tuple[str, ...]], ...], list[str]]]:
+    """The mounts of each version of control groups, and the path of this process below them."""
+    yield _VERSION_2, []  # as a container sees its own group
+    yield _VERSION_1, []
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        group = [part for part in path.split("/") if part]
+        if ".." in group:
+            continue  # outside of what can be seen from here
+        if not controllers:
+            yield _VERSION_2, group
+        elif "memory" in controllers.split(","):
+            yield _VERSION_1, group
+
+
+def limit_bytes(setting: float) -> int:
+    """What a share of the memory, or a number of bytes, amounts to."""
+    return setting if isinstance(setting, int) else int(setting * memory_bytes())
+
+
 class MemoryAlarm:
-    """Tells by the memory in use whether publishers have to wait."""
+    """Tells by the memory in use whether there is too little of it."""
 
     __slots__ = ("limit_bytes", "on")
 

@@ -14,11 +14,13 @@ BRIM_BYTES: Final = 16 * 1024 * 1024
 class Outbox:
     """Pieces of bytes in sending order. Who appends to `pieces` adds their length to `size`."""
 
-    __slots__ = ("pieces", "size", "turned_away")
+    __slots__ = ("pieces", "sent_bytes", "size", "turned_away", "writes")
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
         self.size = 0
+        self.sent_bytes = 0  # so far, and by how many writes
+        self.writes = 0
         self.turned_away = False  # a consumer had to wait, and must be told when there is room
 
     def write(self, piece: bytes) -> None:
@@ -50,3 +52,5 @@ class Outbox:
 
     def sent(self, count: int) -> None:
         self.size -= count
+        self.sent_bytes += count
+        self.writes += 1

@@ -2,12 +2,16 @@
 
 from bisect import insort
 from collections import deque
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from flow_control.credit import UNLIMITED, Credit
 from queues.message import Message
 from queues.ready import Ready
+from queues.statistics import ConsumerStatistics
+
+if TYPE_CHECKING:
+    from queues.stream.subscription import Records
 
 
 class Sink(Protocol):
@@ -21,6 +25,14 @@ class Sink(Protocol):
         ...
 
     def deliver(self, consumer: "Consumer", messages: list[Message]) -> None: ...
+    def deliver_records(self, consumer: "Consumer", records: "Records") -> None:
+        """Records of a stream; what comes back of each is its partition and its offset."""
+        ...
+
+    def revoke(self, consumer: "Consumer", messages: list[Message]) -> list[Message]:
+        """Take messages away from a consumer whose lease is over: those that it still held."""
+        ...
+
     def consumer_cancelled(self, consumer: "Consumer") -> None: ...
 
 
@@ -33,7 +45,10 @@ class Consumer:
         "exclusive",
         "fetching",
         "heads",
+        "lease_ms",
         "no_ack",
+        "number",
+        "own_lease_ms",
         "priority",
         "queue",
         "sink",
@@ -52,6 +67,7 @@ class Consumer:
         fetching: bool = False,
         prefetch: int = 0,
         priority: int = 0,
+        lease_ms: int | None = None,
         arguments: Mapping[str, object] | None = None,
     ) -> None:
         self.tag = tag
@@ -62,7 +78,10 @@ class Consumer:
         self.fetching = fetching  # stands for basic.get, which prefetch does not limit
         self.credit = Credit(prefetch)
         self.priority = priority
+        self.own_lease_ms = lease_ms  # how long it may hold a message, if it says so itself
+        self.lease_ms = lease_ms
         self.arguments = arguments or {}
+        self.number = 0  # by which its queue's leader on another node knows it
         self.waiting = False  # stands in its dispatcher's ring
         self.heads: dict[bytes, tuple[bytes, bytes]] = {}  # the sink's own, by message address
 
@@ -73,9 +92,21 @@ class Consumer:
 
     def release(self, count: int) -> None:
         """So many of them were settled or returned."""
-        if not self.fetching:
+        if self.fetching:
+            self.sink.credit.fetched -= count
+        else:
             self.credit.used -= count
             self.sink.credit.used -= count
+
+    def statistics(self) -> ConsumerStatistics:
+        return ConsumerStatistics(
+            tag=self.tag,
+            queue=self.queue.name,
+            no_ack=self.no_ack,
+            prefetch=self.credit.limit,
+            unacked=self.credit.used,
+            lag=self.queue.lag_of(self),
+        )
 
     def room(self) -> int:
         """How many messages it would take now."""
@@ -86,17 +117,27 @@ class Consumer:
         return min(self.credit.room, self.sink.credit.room)
 
 
+# What is known elsewhere: to be called with whoever wants to know it.
+Later: TypeAlias = Callable[[Callable[[bool], None]], None]
+
+
 class Held(Protocol):
-    """What a consumer's holder may ask of the queue its messages came from."""
+    """What a consumer's holder may ask of the queue that it holds something of.
+
+    That comes back as it went out: messages, or the places of records.
+    """
 
     name: str
 
+    def lag_of(self, consumer: Consumer) -> int: ...
     @property
     def counts_deliveries(self) -> bool: ...
-    def auto_acked(self, messages: list[Message]) -> None: ...
-    def settle(self, consumer: Consumer, messages: list[Message]) -> None: ...
-    def requeue(self, consumer: Consumer, messages: list[Message]) -> None: ...
-    def discard(self, consumer: Consumer, messages: list[Message]) -> None: ...
+    def lease(self, consumer: Consumer, messages: list[Any]) -> None: ...
+    def extend_lease(self, message: Any, lease_ms: int | None) -> bool | Later: ...
+    def auto_acked(self, messages: list[Any]) -> None: ...
+    def settle(self, consumer: Consumer, messages: list[Any]) -> None: ...
+    def requeue(self, consumer: Consumer, messages: list[Any], *, lost: bool = False) -> None: ...
+    def discard(self, consumer: Consumer, messages: list[Any]) -> None: ...
     def consumer_ready(self, consumer: Consumer) -> None: ...
     def remove_consumer(self, consumer: Consumer) -> None: ...
 
@@ -236,4 +277,6 @@ def _hand(consumer: Consumer, messages: list[Message]) -> int:
     count = len(messages)
     consumer.hold(count)
     consumer.sink.deliver(consumer, messages)
+    if consumer.lease_ms is not None:
+        consumer.queue.lease(consumer, messages)
     return count

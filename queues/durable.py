@@ -2,88 +2,105 @@
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
 
+from queues.cold import ColdMessages, Holder
 from queues.commands import (
-    ENQUEUE,
     RETURN,
     SETTLE,
+    Due,
+    Id,
     Range,
-    decode_messages,
+    encode_delays,
     encode_delivered,
     encode_enqueue,
+    encode_origins,
     encode_ranges,
-    split_commands,
+    encode_seen,
 )
-from queues.live import LiveEntry, LiveSet
+from queues.live_log import LiveLog, Log
 from queues.message import Message
-from queues.paged import EVERYTHING, HotBudget, PagedReady
-from queues.ready import FifoReady, PriorityReady
+from queues.paged import EVERYTHING, LOW_MESSAGES, MESSAGE_OVERHEAD_BYTES, HotBudget, PagedReady
+from queues.publishers import SESSION_BYTES, Note, Origin
+from queues.ready import Ready
 
 # An entry is written, replicated and read back as a whole.
 ENTRY_MESSAGES_MAX: Final = 1024
 ENTRY_BYTES_MAX: Final = 1024 * 1024
-# One read of cold messages: long enough for a thread hop to be worth it.
-LOAD_MESSAGES: Final = 2048
 # Settled sequences wait for company, but not for ever: at this many they are written at once.
 SETTLE_BATCH: Final = 4096
-# Entries above the last checkpoint are kept even when dead: it is made when so much has piled up.
-CHECKPOINT_ENTRIES: Final = 8192
-CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
-
-
-Entries: TypeAlias = list[tuple[int, bytes]]  # index and payload, ascending
 
 
 class Receipt(Protocol):
     def stored(self, refused: list[Message]) -> None: ...
 
 
-class Log(Protocol):
-    """One replicated log, as far as a queue's storage goes."""
+class Arrival:
+    """A batch handed over by the queue, on its way into an entry."""
 
-    def changed(self, *, urgent: bool, size_bytes: int = 0) -> None:
-        """There is something to propose, so many bytes of it new: now, or when it suits."""
-        ...
+    __slots__ = ("delayed", "ids", "messages", "note", "receipt", "size_bytes")
 
-    def read(self, indexes: list[int], then: "Callable[[Entries], None]") -> None:
-        """Read entries off the loop, as many of the first ones as are worth a read.
-
-        Those that were released meanwhile are left out.
-        """
-        ...
-
-    def release(self, indexes: list[int]) -> None:
-        """Entries at or under the last checkpoint that are not needed any more."""
-        ...
-
-    def checkpoint(self, index: int, state: bytes, then: Callable[[], None]) -> None:
-        """Keep the state up to `index`; `then` is called when it is durable."""
-        ...
-
-    def delete(self) -> None:
-        """The whole log may go."""
-        ...
-
-
-class Holder(Protocol):
-    """The queue, as its storage sees it."""
-
-    def enqueued(self, messages: list[Message]) -> None: ...
-    def loaded(self, messages: list[Message]) -> None: ...
-    def damage(self, reason: str) -> None: ...
+    def __init__(
+        self,
+        messages: list[Message],
+        receipt: Receipt | None,
+        delayed: Sequence[Message],
+        ids: Sequence[Id],
+        note: Note | None,
+    ) -> None:
+        self.messages = messages
+        self.receipt = receipt
+        self.delayed = delayed
+        self.ids = ids
+        self.note = note
+        self.size_bytes = sum([len(m.frames) for m in messages])
 
 
 class _Proposal:
     """An entry on its way through the log."""
 
-    __slots__ = ("entry", "messages", "receipts")
+    __slots__ = (
+        "actions",
+        "apart",
+        "cancelled",
+        "delayed",
+        "delays",
+        "entry",
+        "ids",
+        "messages",
+        "notes",
+        "receipts",
+        "returned",
+    )
 
-    def __init__(self, entry: bytes, messages: list[Message], receipts: list[Receipt]) -> None:
-        self.entry = entry
+    def __init__(self) -> None:
+        self.entry = b""
+        self.messages: list[Message] = []
+        self.receipts: list[Receipt] = []
+        self.delayed: list[Message] = []  # some of the messages
+        self.delays: list[Due] = []  # of messages that came earlier
+        self.ids: list[Id] = []
+        self.cancelled: list[int] = []  # delayed messages that were taken out
+        self.apart: list[int] = []  # settled ones that were in memory apart from others
+        self.returned: list[int] = []
+        self.notes: list[Note] = []
+        self.actions: list[Callable[[], None]] = []
+
+
+class _Repeat:
+    """A batch that came again while it was on its way: who else is to be told."""
+
+    __slots__ = ("messages", "receipt")
+
+    def __init__(self, messages: list[Message], receipt: Receipt) -> None:
         self.messages = messages
-        self.receipts = receipts
+        self.receipt = receipt
+
+    def stored(self, places: Sequence[int]) -> None:
+        """Messages at these places were refused."""
+        count = len(self.messages)
+        self.receipt.stored([self.messages[place] for place in places if place < count])
 
 
 class DurableStore:
@@ -95,87 +112,260 @@ class DurableStore:
         holder: Holder,
         budget: HotBudget,
         now_ms: Callable[[], int],
+        hot: Ready,
         *,
-        max_priority: int = 0,
+        in_order: bool,
+        grouped: bool,
+        state: LiveLog | None = None,
     ) -> None:
+        """With a state, which follows the log already, there is nothing to recover."""
         self._log = log
         self._holder = holder
+        self._budget = budget
         self._now_ms = now_ms
-        self._live = LiveSet()
-        self._arriving: deque[tuple[list[Message], Receipt | None, int]] = deque()
+        self._state = state or LiveLog(log)
+        self._cold = ColdMessages(log, self._state, holder)
+        self._arriving: deque[Arrival] = deque()
         self._settling: list[int] = []
         self._settling_ranges: list[Range] = []
+        self._parting: list[int] = []  # being settled; in memory apart from others until applied
         self._returning: list[int] = []
+        self._delaying: list[Due] = []
+        self._cancelled: list[int] = []
+        self._moved = self._cold.moved
+        self._early: set[int] = set()  # due before their delay is applied: read when it is
+        self._new_ids: dict[bytes, int] = {}  # ids taken and not applied, and until when they count
+        # Batches of publishers that are not applied, and what came of the same again meanwhile.
+        self._under_way: dict[tuple[bytes, int], list[_Repeat]] = {}
         self._proposed: deque[_Proposal] = deque()
         self._next_sequence = 0  # of the next message to be proposed
-        self._cold_from = 0  # sequence from which on messages are cold
-        self._loading = False
-        self._maybe_delivered = (
-            0  # messages before this one may have been delivered before a restart
-        )
+        self._found_before = 0  # earlier messages were there when it began
         self._clean_mark: int | None = None  # to be written last, at a clean stop
-        self._applied = 0
-        self._checkpointed = 0
-        self._checkpointing = False
-        self._sizes: dict[int, int] = {}  # entries above the checkpoint → bytes, while alive
-        self._dead: list[int] = []  # entries above the checkpoint that nobody needs
-        self._dead_bytes = 0
-        self.pending = 0  # messages proposed or about to be, not yet enqueued
-        self._in_order = not max_priority  # messages are delivered in the order of their sequences
-        if max_priority:
-            # The next in order may be anywhere in the log, so that all of it is kept in memory.
-            unlimited = HotBudget(sys.maxsize)
-            hot = PriorityReady(max_priority)
-            self.ready = PagedReady(hot, unlimited, self._load, low=EVERYTHING)
-        else:
-            self.ready = PagedReady(FifoReady(), budget, self._load)
+        self._marked: list[Callable[[], None]] = []  # to be called when that is applied
+        self._retired = False
+        self.pending = 0  # messages proposed or about to be, not yet ready; without delayed ones
+        self._in_order = in_order  # messages are delivered in the order of their sequences
+        self.ready = PagedReady(
+            hot, self._budget_for(in_order=in_order), self._cold.load, low=_low(in_order=in_order)
+        )
+        self._cold.ready = self.ready
+        self._cold.grouped = grouped
+
+    def _budget_for(self, *, in_order: bool) -> HotBudget:
+        # Else the next one may be anywhere in the log, so that all of it is kept in memory.
+        return self._budget if in_order else HotBudget(sys.maxsize)
+
+    def reorder(self, hot: Ready, *, in_order: bool, grouped: bool) -> None:
+        """Messages are delivered in another order from now on."""
+        self._in_order = in_order
+        self._cold.grouped = grouped
+        budget = self._budget_for(in_order=in_order)
+        self.ready.reorder(hot, budget, low=_low(in_order=in_order))
+        if grouped:
+            self._cold.block_groups(self._asleep())
+
+    def under_way(self) -> Iterator[Message]:
+        """Messages that were handed over and are not enqueued yet."""
+        for proposal in self._proposed:
+            yield from proposal.messages
+        for arrival in self._arriving:
+            yield from arrival.messages
+
+    def _asleep(self) -> list[int]:
+        """All that are delayed or due, and not in memory."""
+        numbers = self._state.live.due.keys() | self._moved.keys()
+        apart = self._cold.apart
+        return [s for s in numbers if s not in apart and self.due_of(s) is not None]
+
+    @property
+    def is_loading(self) -> bool:
+        """There are messages, but the first of them is still on its way from the disk."""
+        return self.ready.is_loading
+
+    @property
+    def next_sequence(self) -> int:
+        return self._next_sequence
+
+    def refill(self) -> None:
+        self.ready.refill()
 
     # What the queue says
 
-    def enqueue(self, messages: list[Message], receipt: Receipt | None) -> None:
+    def enqueue(
+        self,
+        messages: list[Message],
+        receipt: Receipt | None,
+        delayed: Sequence[Message] = (),
+        ids: Sequence[Id] = (),
+        note: Note | None = None,
+    ) -> None:
+        """Take a batch, some of which may be delayed; `ids` are those to be known again.
+
+        A note says which batch of its publisher it is, so that it is known if it comes again.
+        """
         sequence = self._next_sequence
         for message in messages:
             message.sequence = sequence
             sequence += 1
         self._next_sequence = sequence
-        self.pending += len(messages)
-        size = sum([len(m.frames) for m in messages])
-        self._arriving.append((messages, receipt, size))
-        self._log.changed(urgent=True, size_bytes=size)
+        self.pending += len(messages) - len(delayed)
+        self._new_ids.update(ids)
+        arrival = Arrival(messages, receipt, delayed, ids, note)
+        if note is not None:
+            assert len(note.session) == SESSION_BYTES
+            self._under_way[note.session, note.seq] = []
+        self._arriving.append(arrival)
+        cost = arrival.size_bytes + MESSAGE_OVERHEAD_BYTES * len(messages)
+        self._log.changed(urgent=True, size_bytes=cost)
+
+    def repeats(self, origin: Origin, messages: list[Message], receipt: Receipt | None) -> bool:
+        """Whether a batch came before: then it is answered as it was, or as it will be."""
+        publisher = self._state.live.publishers.find(origin)
+        under_way = self._under_way.get(origin)
+        if publisher is None and under_way is None:
+            return False
+        if receipt is not None:
+            repeat = _Repeat(messages, receipt)
+            if publisher is not None:
+                repeat.stored(publisher.refused_of(origin.seq, len(messages)))
+            elif under_way is not None:
+                under_way.append(repeat)
+        return True
+
+    def claim(self, sequences: Iterable[int], known: Mapping[int, Message]) -> list[Message]:
+        """Take out messages that were there when it began, for somebody who has had them."""
+        wanted = {s for s in sequences if s < self._found_before}
+        hot = {message.sequence: message for message in self.ready.remove(wanted)}
+        unread = sorted(wanted - hot.keys())
+        cold = set(self._cold.claim(unread, self._holder.away.withdraw(self._cold.early(unread))))
+        claimed: list[Message] = []
+        for sequence in sorted(hot.keys() | cold):
+            message = known.get(sequence) or hot.get(sequence) or Message.stand_in(sequence)
+            if message.is_stand_in and sequence in hot:
+                message.fill(hot[sequence])
+            message.delivery_count = self._cold.count_of(sequence)
+            claimed.append(message)
+        return claimed
+
+    def block_claimed(self, sequences: list[int]) -> None:
+        self._cold.block_claimed(sequences)
+
+    def fill(self, stand_ins: list[Message], then: Callable[[], None]) -> None:
+        """Read the contents of those that are alive; `then` is not called if one is lost."""
+        by_sequence = {message.sequence: message for message in stand_ins}
+
+        def found(messages: list[Message]) -> None:
+            if self._retired:
+                return
+            for message in messages:
+                by_sequence.pop(message.sequence).fill(message)
+            left = [s for s in by_sequence if self._state.live.is_live(s)]
+            if not left:
+                then()
+            elif messages:
+                self.read(left, found)
+            else:
+                self._cold.damaged(f"message {left[0]} of its log is missing")
+
+        self.read(by_sequence, found)
 
     def settle(self, messages: list[Message]) -> None:
         self._settling += [m.sequence for m in messages]
+        if self._cold.apart:
+            self._parting += [m.sequence for m in messages if m.sequence in self._cold.apart]
         self._log.changed(urgent=len(self._settling) >= SETTLE_BATCH)
 
     def give_back(self, messages: list[Message]) -> None:
-        self._returning += [m.sequence for m in messages]
+        unapplied = self._cold.unapplied
+        for message in messages:
+            sequence = message.sequence
+            self._returning.append(sequence)
+            unapplied[sequence] = unapplied.get(sequence, 0) + 1
         self._log.changed(urgent=False)
 
+    def delay(self, delays: list[Due]) -> None:
+        """These messages leave the memory until they are due."""
+        self._delaying += delays
+        self._moved.update(delays)
+        self._cold.apart.difference_update([sequence for sequence, _ in delays])
+        self._log.changed(urgent=False)
+
+    def settle_sequences(self, sequences: list[int]) -> None:
+        """Delayed messages that are not wanted any more."""
+        self._settling += sequences
+        self._gone(sequences)
+        self._cold.forget(sequences)
+        self._log.changed(urgent=True)
+
+    def _gone(self, sequences: Iterable[int]) -> None:
+        """These are not delayed any more, whatever the live set says until it knows."""
+        self._cancelled += sequences
+        self._moved.update(dict.fromkeys(sequences))
+
+    def due_of(self, sequence: int) -> int | None:
+        if sequence in self._moved:
+            return self._moved[sequence]
+        return self._state.live.due.get(sequence)
+
+    def overdue(self, sequences: list[int]) -> None:
+        """Not before the log knows that they were returned and until when they had to wait."""
+        self.ready.overdue += len(sequences)
+        self._early.update([s for s in sequences if s in self._moved])
+        self._cold.overdue([s for s in sequences if s not in self._early])
+
+    def seen(self, digest: bytes, now_ms: int) -> bool:
+        """Whether a message of this id came lately."""
+        return self._new_ids.get(digest, 0) > now_ms or self._state.live.seen.seen(digest, now_ms)
+
     def purge(self) -> int:
-        """Settle all that is ready, in memory or not."""
+        """Settle all that is ready or delayed, in memory or not."""
+        live, cold = self._state.live, self._cold
         count = len(self.ready)
-        self._settling += [m.sequence for m in self.ready]
-        cold = self._live.next_sequence - self._cold_from
-        if cold:
-            self._settling_ranges.append((self._cold_from, cold))
-        self._cold_from = self._live.next_sequence
+        hot = [m.sequence for m in self.ready]
+        self._settling += hot
+        asleep = self._asleep()
+        self._settling += [s for s in asleep if s < cold.first]
+        self._gone(asleep)
+        self._settling_ranges += _without(cold.first, live.next_sequence, cold.apart)
+        count += len(asleep) - self.ready.overdue
+        self._parting += [s for s in hot if s in cold.apart]
+        cold.purge()
+        self._early.clear()
         self.ready.clear()
         self._log.changed(urgent=True)
         return count
 
-    def mark_clean_stop(self) -> None:
+    def mark_clean_stop(self, then: Callable[[], None] | None = None) -> None:
         """Note which messages were never delivered: after the restart they are not redelivered."""
-        if not self._live.live:
+        if not self._state.live.live:
+            if then is not None:
+                then()
             return
         fresh = self.ready.first_fresh()
         if fresh is None:
-            fresh = self._cold_from if self._in_order else self._next_sequence
-        self._clean_mark = max(fresh, self._maybe_delivered)
+            fresh = self._cold.first if self._in_order else self._next_sequence
+        self.say_delivered(max(fresh, self._cold.maybe_delivered), then)
+
+    def say_delivered(self, sequence: int, then: Callable[[], None] | None) -> None:
+        """Nothing from here on was delivered; what is said last counts."""
+        self._clean_mark = sequence
+        if then is not None:
+            self._marked.append(then)
         self._log.changed(urgent=True)
+
+    def retire(self) -> None:
+        """The log goes on without it. What it was told and is not applied is void."""
+        self._retired = True
+        self._cold.retire()
+        self._arriving.clear()
+        self._proposed.clear()
+        self._under_way.clear()
+        self.pending = 0
+        self.ready.clear()
 
     def close(self) -> list[Receipt]:
         """The queue is deleted: the receipts that wait for nothing now."""
-        receipts = [receipt for _, receipt, _ in self._arriving if receipt is not None]
+        receipts = [a.receipt for a in self._arriving if a.receipt is not None]
         receipts += [receipt for proposal in self._proposed for receipt in proposal.receipts]
         self._arriving.clear()
         self._proposed.clear()
@@ -183,102 +373,152 @@ class DurableStore:
         self._log.delete()
         return receipts
 
+    # Looking at messages one by one
+
+    def read(self, sequences: Iterable[int], then: Callable[[list[Message]], None]) -> None:
+        """Messages that are alive, read from the log whether they are in memory or not."""
+        self._cold.read(sequences, then)
+
+    def cold_after(self, sequence: int, count: int) -> list[int]:
+        """The first cold messages behind this one."""
+        found: list[int] = []
+        first = max(sequence + 1, self._cold.first)
+        for entry in self._state.live.entries_from(first) if self.ready.cold else ():
+            found += [s for s in self._cold.cold_in(entry) if s >= first]
+            if len(found) >= count:
+                break
+        return found[:count]
+
+    def take_apart(self, message: Message) -> bool:
+        """A cold message that was read goes by itself from now on; False if it is cold no more."""
+        sequence = message.sequence
+        if self.cold_after(sequence - 1, 1) != [sequence]:
+            return False
+        self._cold.apart.add(sequence)
+        self.ready.took_apart(message.body_bytes)
+        return True
+
     # What the log says
 
     def next_entry(self) -> bytes | None:
         """The next entry to propose, if there is anything to say."""
         commands: list[bytes] = []
-        messages: list[Message] = []
-        receipts: list[Receipt] = []
-        size = 0
-        while self._arriving and len(messages) < ENTRY_MESSAGES_MAX and size < ENTRY_BYTES_MAX:
-            batch, receipt, batch_bytes = self._arriving.popleft()
-            messages += batch
-            size += batch_bytes
-            if receipt is not None:
-                receipts.append(receipt)
-        if messages:
-            commands.append(encode_enqueue(messages, self._now_ms()))
+        proposal = _Proposal()
+        self._gather(proposal)
+        if proposal.messages:
+            commands.append(encode_enqueue(proposal.messages, self._now_ms()))
         if self._settling or self._settling_ranges:
             commands.append(encode_ranges(SETTLE, self._settling, self._settling_ranges))
-            self._settling = []
-            self._settling_ranges = []
+            self._settling, self._settling_ranges = [], []
+            proposal.cancelled, self._cancelled = self._cancelled, []
+            proposal.apart, self._parting = self._parting, []
         if self._returning:
             # One message may have come back twice since: a range counts each sequence once.
             commands += [encode_ranges(RETURN, [sequence]) for sequence in self._returning]
-            self._returning = []
+            proposal.returned, self._returning = self._returning, []
+        if self._delaying or proposal.delayed:
+            delays = [(m.sequence, m.due_ms) for m in proposal.delayed] + self._delaying
+            commands.append(encode_delays(delays))
+            proposal.delays, self._delaying = self._delaying, []
+        if proposal.ids:
+            commands.append(encode_seen(proposal.ids, self._now_ms()))
+        if proposal.notes:
+            commands.append(encode_origins(proposal.notes, self._now_ms()))
         if self._clean_mark is not None:
             commands.append(encode_delivered(self._clean_mark))
             self._clean_mark = None
+            proposal.actions, self._marked = self._marked, []
         if not commands:
+            self._answer_early(proposal.receipts)
             return None
-        entry = commands[0] if len(commands) == 1 else b"".join(commands)
-        self._proposed.append(_Proposal(entry, messages, receipts))
-        return entry
+        proposal.entry = commands[0] if len(commands) == 1 else b"".join(commands)
+        self._proposed.append(proposal)
+        return proposal.entry
+
+    def _gather(self, proposal: _Proposal) -> None:
+        """Arrivals for one entry."""
+        messages = proposal.messages
+        size = 0
+        while self._arriving and len(messages) < ENTRY_MESSAGES_MAX and size < ENTRY_BYTES_MAX:
+            arrival = self._arriving.popleft()
+            messages += arrival.messages
+            size += arrival.size_bytes
+            if arrival.receipt is not None:
+                proposal.receipts.append(arrival.receipt)
+            if arrival.delayed:
+                proposal.delayed += arrival.delayed
+            if arrival.ids:
+                proposal.ids += arrival.ids
+            if arrival.note is not None:
+                proposal.notes.append(arrival.note)
+
+    def _answer_early(self, receipts: list[Receipt]) -> None:
+        """Nothing but duplicates came: they are safe when what they repeat is."""
+        if self._proposed:
+            self._proposed[-1].receipts += receipts
+        else:
+            for receipt in receipts:
+                receipt.stored([])
 
     def applied(self, index: int) -> None:
         """The oldest proposal is committed and durable, at this index."""
         if not self._proposed:
             return  # deleted meanwhile
         proposal = self._proposed.popleft()
-        first = self._live.next_sequence
-        self._apply(index, proposal.entry)
-        messages = proposal.messages
-        if messages:
-            assert messages[0].sequence == first, "messages are applied in the order proposed"
-            self.pending -= len(messages)
-            was_cold = self.ready.cold
-            self._holder.enqueued(messages)
-            if not self.ready.cold:
-                self._cold_from = self._live.next_sequence
-            elif not was_cold:
-                self._cold_from = first
-        self._checkpoint_if_due()
+        first = self._state.live.next_sequence
+        self._state.apply(index, proposal.entry)
+        self._forget_applied(proposal)
+        if proposal.messages:
+            assert proposal.messages[0].sequence == first, "applied in the order proposed"
+            self.pending -= len(proposal.messages) - len(proposal.delayed)
+            self._enqueued(proposal, first)
+        if self._early:
+            early = {s for s, _ in proposal.delays if s in self._early and s not in self._moved}
+            self._early -= early
+            self._cold.overdue(sorted(early))
+        self._state.checkpoint_if_due()
         for receipt in proposal.receipts:
             receipt.stored([])
+        for session, seq, places in proposal.notes:
+            for repeat in self._under_way.pop((session, seq), ()):
+                repeat.stored(places)
+        for action in proposal.actions:
+            action()
+
+    def _enqueued(self, proposal: _Proposal, first: int) -> None:
+        messages = proposal.messages
+        if proposal.delayed:
+            due = self._state.live.due
+            messages = [m for m in messages if m.sequence not in due]
+            self._holder.away.delayed(proposal.delayed)
+        was_cold = self.ready.cold
+        if messages:
+            self._holder.enqueued(messages)
+        if not self.ready.cold:
+            self._cold.first = self._state.live.next_sequence
+        elif not was_cold:
+            self._cold.first = first
+
+    def _forget_applied(self, proposal: _Proposal) -> None:
+        """The live set knows now what had to be remembered beside it."""
+        for sequence, due_ms in proposal.delays:
+            if self._moved.get(sequence) == due_ms:
+                del self._moved[sequence]
+        for sequence in proposal.cancelled:
+            self._moved.pop(sequence, None)
+        unapplied = self._cold.unapplied
+        for sequence in proposal.returned:
+            unapplied[sequence] -= 1
+            if not unapplied[sequence]:
+                del unapplied[sequence]
+        self._cold.apart.difference_update(proposal.apart)
+        for digest, until_ms in proposal.ids:
+            if self._new_ids.get(digest) == until_ms:  # else it came again, after its time
+                del self._new_ids[digest]
 
     def damaged(self, reason: str) -> None:
         """Messages could not be read back: the queue must not go on without them."""
-        self._loading = False
-        self._holder.damage(reason)
-
-    def _apply(self, index: int, entry: bytes) -> None:
-        enqueued = self._live.next_sequence
-        released = self._live.apply(index, entry)
-        self._applied = index
-        if self._live.next_sequence == enqueued:
-            self._dead.append(index)
-            self._dead_bytes += len(entry)
-        else:
-            self._sizes[index] = len(entry)
-        early = []
-        for dead in released:
-            if dead <= self._checkpointed:
-                early.append(dead)
-            else:
-                self._dead.append(dead)
-                self._dead_bytes += self._sizes.pop(dead, 0)
-        if early:
-            self._log.release(early)
-
-    def _checkpoint_if_due(self) -> None:
-        due = self._dead_bytes > CHECKPOINT_BYTES or len(self._dead) > CHECKPOINT_ENTRIES
-        if due and not self._checkpointing:
-            self._checkpoint()
-
-    def _checkpoint(self) -> None:
-        self._checkpointing = True
-        index, dead = self._applied, self._dead
-        self._dead, self._dead_bytes, self._sizes = [], 0, {}
-
-        def durable() -> None:
-            self._checkpointing = False
-            self._checkpointed = index
-            late = [entry for entry in self._dead if entry <= index]  # died meanwhile
-            self._dead = [entry for entry in self._dead if entry > index]
-            self._log.release(dead + late)
-
-        self._log.checkpoint(index, self._live.checkpoint(), durable)
+        self._cold.damaged(reason)
 
     # Recovery
 
@@ -290,73 +530,45 @@ class DurableStore:
         stopped_cleanly: bool,
     ) -> list[int]:
         """Rebuild from what the log holds; the indexes of entries under the checkpoint in use."""
-        if checkpoint is not None:
-            self._checkpointed, state = checkpoint
-            self._live = LiveSet.restore(state)
-        for index, entry in entries:
-            if index > self._checkpointed:
-                self._apply(index, entry)
-        self._next_sequence = self._live.next_sequence
-        self._maybe_delivered = self._next_sequence
+        used = self._state.recover(checkpoint, entries)
+        self.take_over(stopped_cleanly=stopped_cleanly)
+        return used
+
+    def take_over(self, *, stopped_cleanly: bool) -> None:
+        """Go on from what is applied: whatever is alive is in the log only."""
+        live, cold = self._state.live, self._cold
+        self._next_sequence = self._found_before = live.next_sequence
+        cold.maybe_delivered = self._next_sequence
         if stopped_cleanly:
-            self._maybe_delivered = min(self._live.delivered, self._next_sequence)
-        return [entry.index for entry in self._live.entries_from(0)]
+            cold.maybe_delivered = min(live.delivered, self._next_sequence)
+        if self._in_order:
+            cold.doubtful_before = cold.maybe_delivered if stopped_cleanly else live.taken
 
-    def start(self) -> None:
-        """Offer what was recovered, and let go of what a crash kept from being let go of."""
-        self.ready.recovered(self._live.live)
-        self._checkpoint_if_due()
+    def start(self, *, clocks_apart_ms: int = 0) -> None:
+        """Offer what was recovered, and let go of what a crash kept from being let go of.
 
-    # Cold messages
+        What was due by now may have been delivered; or by a little later, where another clock than
+        this one may have told the time.
+        """
+        live = self._state.live
+        now = self._now_ms()
+        self._cold.started_ms = now + clocks_apart_ms
+        if self._cold.grouped:
+            self._cold.block_groups(live.due)
+        self._holder.away.scheduled(item for item in live.due.items() if item[1] > now)
+        self.overdue(sorted([s for s, due_ms in live.due.items() if due_ms <= now]))
+        self.ready.recovered(live.live - len(live.due))
+        self._state.checkpoint_if_due()
 
-    def _load(self) -> None:
-        """Ask for the first cold entries, unless that is under way."""
-        if self._loading:
-            return
-        batch: list[LiveEntry] = []
-        count = 0
-        for entry in self._live.entries_from(self._cold_from):
-            batch.append(entry)
-            count += entry.count
-            if count >= LOAD_MESSAGES:
-                break
-        if not batch:
-            return
-        self._loading = True
-        self._log.read([entry.index for entry in batch], lambda found: self._loaded(batch, found))
 
-    def _loaded(self, batch: list[LiveEntry], found: Entries) -> None:
-        self._loading = False
-        payloads = dict(found)
-        last = found[-1][0] if found else batch[-1].index
-        messages: list[Message] = []
-        for entry in batch:
-            if entry.index > last:
-                break
-            if entry.first < self._cold_from:
-                continue  # purged meanwhile
-            if entry.index not in payloads:
-                self.damaged(f"entry {entry.index} of its log is missing")
-                return
-            messages += self._revive(entry, payloads[entry.index])
-            self._cold_from = entry.first + entry.count
-        self.ready.loaded(messages)
-        self._holder.loaded(messages)
-        self.ready.refill()
+def _low(*, in_order: bool) -> int:
+    return LOW_MESSAGES if in_order else EVERYTHING
 
-    def _revive(self, entry: LiveEntry, payload: bytes) -> list[Message]:
-        """The live messages of an entry, numbered and counted."""
-        found: list[Message] = []
-        for kind, start, _ in split_commands(payload):
-            if kind == ENQUEUE:
-                found += decode_messages(payload, start)
-        live = self._live
-        revived = []
-        for sub, alive in enumerate(live.alive_in(entry)):
-            if alive:
-                message = found[sub]
-                message.sequence = entry.first + sub
-                message.delivery_count = live.count_of(message.sequence)
-                message.redelivered = message.sequence < self._maybe_delivered
-                revived.append(message)
-        return revived
+
+def _without(first: int, end: int, apart: set[int]) -> list[Range]:
+    """What is left of a run of sequences."""
+    if not apart:
+        return [(first, end - first)] if end > first else []
+    cuts = sorted(s for s in apart if first <= s < end)
+    bounds = zip([first, *[cut + 1 for cut in cuts]], [*cuts, end], strict=True)
+    return [(start, stop - start) for start, stop in bounds if stop > start]

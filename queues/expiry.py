@@ -1,39 +1,26 @@
 """When messages expire: at the head of their queue, and never while somebody holds them."""
 
 from collections.abc import Callable
-from typing import Protocol
 
+from queues.bell import Bell, Clock
 from queues.message import Message
 from queues.ready import Ready
-
-
-class Timer(Protocol):
-    """A callback to come."""
-
-    def cancel(self) -> None: ...
-
-
-class Clock(Protocol):
-    def now_ms(self) -> int: ...
-    def call_at(self, when_ms: int, callback: Callable[[], None]) -> Timer: ...
 
 
 class Expiry:
     """The TTL of a queue's messages, and a timer for the one at the head."""
 
-    __slots__ = ("_clock", "_due_ms", "_on_due", "_timer", "_ttl_ms", "active", "mixed")
+    __slots__ = ("_bell", "_clock", "_ttl_ms", "active", "mixed")
 
     def __init__(
-        self, clock: Clock, on_due: Callable[[], None], *, ttl_ms: int | None, by_priority: bool
+        self, clock: Clock, on_due: Callable[[], None], *, ttl_ms: int | None, out_of_order: bool
     ) -> None:
         self._clock = clock
-        self._on_due = on_due  # the head's time has come
+        self._bell = Bell(clock, on_due)  # the head's time has come
         self._ttl_ms = ttl_ms
-        self._due_ms: int | None = None  # when the timer rings
-        self._timer: Timer | None = None
         self.active = ttl_ms is not None
         # Later ones may expire before the head does, so that each has to be looked at.
-        self.mixed = by_priority
+        self.mixed = out_of_order
 
     def stamp(self, messages: list[Message]) -> None:
         """Turn each message's own TTL and the queue's into a time; the smaller one counts."""
@@ -43,6 +30,23 @@ class Expiry:
             for message in messages:
                 own = message.expires_at
                 message.expires_at = due if own is None else min(own, due)
+
+    def stamp_delayed(self, messages: list[Message]) -> None:
+        """The queue's TTL begins when they are due, so that not all of them expire in order."""
+        self.notice(messages)
+        if self._ttl_ms is not None:
+            self.mixed = True
+            for message in messages:
+                due = message.due_ms + self._ttl_ms
+                own = message.expires_at
+                message.expires_at = due if own is None else min(own, due)
+
+    def set_ttl(self, ttl_ms: int | None) -> None:
+        """For messages to come. Those that are there may expire before or after them."""
+        if ttl_ms != self._ttl_ms:
+            self.mixed = self.mixed or self.active
+            self._ttl_ms = ttl_ms
+            self.active = self.active or ttl_ms is not None
 
     def notice(self, messages: list[Message]) -> None:
         """Some of these may have a time of their own."""
@@ -57,20 +61,8 @@ class Expiry:
             expired.append(ready.pop())
             head = ready.head()
         if head is not None and head.expires_at is not None:
-            self._ring_at(head.expires_at)
+            self._bell.ring_at(head.expires_at)
         return expired
 
-    def _ring_at(self, when_ms: int) -> None:
-        if self._due_ms is None or when_ms < self._due_ms:
-            self.stop()
-            self._due_ms = when_ms
-            self._timer = self._clock.call_at(when_ms, self._ring)
-
-    def _ring(self) -> None:
-        self._due_ms = self._timer = None
-        self._on_due()
-
     def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._due_ms = self._timer = None
+        self._bell.stop()

@@ -3,15 +3,20 @@
 Every replica applies the same commands and holds the same live set; only the leader also has the
 messages themselves in hand. An entry of the log is needed as long as one message in it is alive.
 
-    checkpoint   0         8              16           20
+    checkpoint   0         8              16           24
                  +---------+--------------+------------+---------------------+------------------+
                  | version | next seq u64 | delivered  | entries, each:      | counts, each:    |
                  | u64     |              | u64, sizes | index, first, count | seq u64, n u32   |
                  |         |              | two u32    | bitmap of settled   |                  |
                  +---------+--------------+------------+---------------------+------------------+
+                 | taken u64 | delays u32 | each: seq u64, due u64 | publishers | ids seen       |
+                 +-----------+------------+------------------------+------------+----------------+
+                 The second row is missing in version 1, and version 2 has no publishers in it:
+                 see queues.publishers, and queues.dedup for the ids.
 """
 
 import struct
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -19,24 +24,34 @@ from dataclasses import dataclass
 from typing import Final
 
 from queues.commands import (
+    DELAY,
     DELIVERED,
     ENQUEUE,
+    ORIGIN,
     RETURN,
+    SEEN,
     SETTLE,
     Range,
+    decode_delays,
     decode_delivered,
+    decode_origins,
     decode_ranges,
+    decode_seen,
     enqueued_count,
     ranges_of,
     split_commands,
 )
+from queues.dedup import DedupWindow
+from queues.publishers import Publishers
 
-CHECKPOINT_VERSION: Final = 1
+CHECKPOINT_VERSION: Final = 3
 ANYTHING: Final = 2**64 - 1  # any live message may have been delivered
 
 _HEAD = struct.Struct(">QQQII")
 _ENTRY = struct.Struct(">QQII")  # index, first sequence, count, bytes of the bitmap
 _COUNT = struct.Struct(">QI")
+_MORE = struct.Struct(">QI")  # taken, number of delays
+_DUE = struct.Struct(">QQ")
 # Dead slots in front are cut off in bulk: seldom enough to be free, often enough to stay small.
 _COMPACT_SLOTS: Final = 4096
 
@@ -62,14 +77,22 @@ class LiveSet:
         "_settled",
         "_size",
         "delivered",
+        "due",
         "live",
         "next_sequence",
+        "publishers",
+        "seen",
+        "taken",
     )
 
     def __init__(self) -> None:
         self.next_sequence = 0
         self.live = 0  # messages
         self.delivered = ANYTHING  # nothing from here on was delivered: known after a clean stop
+        self.taken = 0  # a message with the sequence before this one was settled in its turn
+        self.due: dict[int, int] = {}  # sequence of a live message that had to wait → until when
+        self.seen = DedupWindow()
+        self.publishers = Publishers()
         # One slot per entry, ascending; the slots before `_head` are dead.
         self._index = array("Q")
         self._first = array("Q")
@@ -104,9 +127,32 @@ class LiveSet:
                             self._counts[sequence] = self._counts.get(sequence, 0) + 1
             elif kind == DELIVERED:
                 self.delivered = decode_delivered(entry, start)
+            else:
+                self._apply_rare(kind, entry, start, end)
         if released:
             self._drop_dead_slots()
         return released
+
+    def _apply_rare(self, kind: int, entry: bytes, start: int, end: int) -> None:
+        if kind == DELAY:
+            delays = decode_delays(entry, start, end)
+            if delays and not self._just_came([sequence for sequence, _ in delays]):
+                delays = [each for each in delays if self.is_live(each[0])]
+            self.due.update(delays)
+        elif kind == SEEN:
+            time_ms, ids = decode_seen(entry, start, end)
+            self.seen.evict(time_ms)
+            for digest, until_ms in ids:
+                self.seen.add(digest, until_ms)
+        elif kind == ORIGIN:
+            self.publishers.apply(*decode_origins(entry, start, end))
+        else:
+            raise ValueError(f"unknown command {kind} in a queue's log")
+
+    def _just_came(self, sequences: list[int]) -> bool:
+        """All of them are of the last entry, of which nothing is settled: seen at a glance."""
+        whole = len(self._index) > self._head and self._remaining[-1] == self._size[-1]
+        return whole and min(sequences) >= self._first[-1] and max(sequences) < self.next_sequence
 
     def _enqueue(self, index: int, count: int) -> None:
         assert not len(self._index) or index >= self._index[-1], "entries are applied in order"
@@ -139,9 +185,16 @@ class LiveSet:
         fresh = (bits & ~before).bit_count()
         self._remaining[slot] -= fresh
         self.live -= fresh
+        sequences = range(self._first[slot] + start, self._first[slot] + end)
         if self._counts:
-            for sequence in range(self._first[slot] + start, self._first[slot] + end):
+            for sequence in sequences:
                 self._counts.pop(sequence, None)
+        if not self.due:
+            self.taken = max(self.taken, sequences.stop)
+        else:
+            for sequence in sequences:
+                if self.due.pop(sequence, None) is None:
+                    self.taken = max(self.taken, sequence + 1)
         if self._remaining[slot]:
             self._settled[index] = before | bits
             return
@@ -171,6 +224,13 @@ class LiveSet:
             return False
         return not self._settled.get(self._index[slot], 0) >> sub & 1
 
+    def entry_of(self, sequence: int) -> LiveEntry | None:
+        """The entry that brought a live message."""
+        if not self.is_live(sequence):
+            return None
+        slot = self._slot(sequence)
+        return LiveEntry(self._index[slot], self._first[slot], self._size[slot])
+
     def count_of(self, sequence: int) -> int:
         """How often this message was returned."""
         return self._counts.get(sequence, 0)
@@ -183,6 +243,13 @@ class LiveSet:
 
     def alive_in(self, entry: LiveEntry) -> list[bool]:
         """Which of an entry's messages are alive."""
+        slot = self._slot(entry.first)
+        if (
+            slot == len(self._index)
+            or self._index[slot] != entry.index
+            or not self._remaining[slot]
+        ):
+            return [False] * entry.count  # it died since it was asked for
         settled = self._settled.get(entry.index, 0)
         return [not settled >> sub & 1 for sub in range(entry.count)]
 
@@ -215,12 +282,23 @@ class LiveSet:
             bitmap = settled.to_bytes((settled.bit_length() + 7) // 8, "big")
             pieces += (_ENTRY.pack(entry.index, entry.first, entry.count, len(bitmap)), bitmap)
         pieces += [_COUNT.pack(*item) for item in sorted(self._counts.items())]
+        pieces.append(_MORE.pack(self.taken, len(self.due)))
+        pieces += (self._pack_delays(), self.publishers.encode(), self.seen.encode())
         return b"".join(pieces)
+
+    def _pack_delays(self) -> bytes:
+        """In one piece: a million small ones would take more memory than all the delays do."""
+        packed = array("Q")
+        for sequence in sorted(self.due):
+            packed.extend((sequence, self.due[sequence]))
+        if sys.byteorder == "little":
+            packed.byteswap()
+        return packed.tobytes()
 
     @classmethod
     def restore(cls, checkpoint: bytes) -> "LiveSet":
         version, next_sequence, delivered, entries, counts = _HEAD.unpack_from(checkpoint)
-        if version != CHECKPOINT_VERSION:
+        if not 1 <= version <= CHECKPOINT_VERSION:
             raise ValueError(f"checkpoint of version {version}, expected {CHECKPOINT_VERSION}")
         live = cls()
         live.next_sequence = next_sequence
@@ -242,4 +320,15 @@ class LiveSet:
             sequence, count = _COUNT.unpack_from(checkpoint, pos)
             live._counts[sequence] = count
             pos += _COUNT.size
+        if version > 1:
+            live._restore_more(checkpoint, pos, version)
         return live
+
+    def _restore_more(self, checkpoint: bytes, pos: int, version: int) -> None:
+        self.taken, delays = _MORE.unpack_from(checkpoint, pos)
+        pos += _MORE.size
+        end = pos + delays * _DUE.size
+        self.due = dict(_DUE.iter_unpack(checkpoint[pos:end]))
+        if version > 2:
+            self.publishers, end = Publishers.decode(checkpoint, end)
+        self.seen = DedupWindow.decode(checkpoint[end:])

@@ -8,6 +8,16 @@ from broker.protocol.content import split_properties
 PERSISTENT: Final = b"\x02"
 
 
+class Wishes:
+    """What the headers of a published message ask of its queues, where they ask for anything."""
+
+    __slots__ = ("dedup_id", "delay_ms")
+
+    def __init__(self, delay_ms: int | None = None, dedup_id: bytes | None = None) -> None:
+        self.delay_ms = delay_ms  # None: whatever the queue says
+        self.dedup_id = dedup_id  # digest of x-dedup-id
+
+
 class Message:
     """Content as raw frames (see broker.protocol.content), and its life in this queue."""
 
@@ -16,14 +26,24 @@ class Message:
         "body_bytes",
         "channel",
         "delivery_count",
+        "due_ms",
+        "enqueued_ms",
         "expires_at",
         "flags",
         "frames",
+        "group",
         "header_bytes",
         "priority",
         "redelivered",
         "sequence",
+        "tag",
+        "wishes",
     )
+    # These are set only where a feature of the queue needs them, and unset in all other messages.
+    due_ms: int  # delayed: when it is to be ready
+    enqueued_ms: int  # since when it ages, in queues with aging
+    group: bytes | None  # see queues.groups, in queues with message groups
+    tag: int  # leased: its delivery tag on the channel that holds it
 
     def __init__(
         self,
@@ -47,6 +67,7 @@ class Message:
         self.expires_at: int | None = None  # ms; as published: the message's own TTL until enqueued
         self.delivery_count = 0  # failed deliveries: returned by reject, nack or a lost consumer
         self.redelivered = False
+        self.wishes: Wishes | None = None
 
     def copy(self) -> "Message":
         twin = Message(
@@ -60,11 +81,43 @@ class Message:
         twin.sequence = self.sequence
         twin.priority = self.priority
         twin.expires_at = self.expires_at
+        twin.wishes = self.wishes
         return twin
+
+    @classmethod
+    def stand_in(cls, sequence: int) -> "Message":
+        """Somebody holds a message that was not read here: all that is known of it."""
+        message = cls(b"", b"", 0, 0, 0, 0)
+        message.sequence = sequence
+        message.redelivered = True
+        return message
+
+    @property
+    def is_stand_in(self) -> bool:
+        """Its content is in the log only."""
+        return not self.frames
+
+    def fill(self, read: "Message") -> None:
+        """The content of a stand-in, which it is from now on."""
+        self.address = read.address
+        self.frames = read.frames
+        self.header_bytes = read.header_bytes
+        self.flags = read.flags
+        self.body_bytes = read.body_bytes
+        self.channel = read.channel
+        self.priority = read.priority
+        self.expires_at = read.expires_at
+        self.enqueued_ms = read.enqueued_ms
 
     def properties(self) -> dict[int, bytes]:
         """Raw property values by flag (see split_properties). They were checked at publish."""
         return split_properties(self.flags, self.frames, self.header_bytes)
+
+    @property
+    def body(self) -> memoryview:
+        """The body without its frame; empty where there is none."""
+        start = self.header_bytes + 15  # header frame: 7 + payload + 1; then 7 of the body frame
+        return memoryview(self.frames)[start : start + self.body_bytes]
 
     @property
     def persistent(self) -> bool:

@@ -1,7 +1,7 @@
 """Ready messages of a durable queue: the first in memory, the rest in the log until their turn."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from queues.message import Message
@@ -32,7 +32,8 @@ class HotBudget:
 class PagedReady:
     """Returned messages, then hot ones, then cold ones; only the order of delivery, as in `Ready`.
 
-    Whole batches are hot or cold, and everything behind a cold batch is cold.
+    Whole batches are hot or cold, and everything behind a cold batch is cold. Overdue messages,
+    which were delayed, are cold as well; they are asked for first and stand among returned ones.
     """
 
     __slots__ = (
@@ -42,8 +43,11 @@ class PagedReady:
         "_low",
         "_request",
         "_unweighed",
+        "closed",
         "cold",
         "cold_bytes",
+        "held",
+        "overdue",
     )
 
     def __init__(
@@ -62,9 +66,12 @@ class PagedReady:
         self._unweighed = 0  # the first so many cold ones come from before a restart
         self.cold = 0
         self.cold_bytes = 0  # without those
+        self.overdue = 0
+        self.closed = False  # nothing may be taken until it is known which groups are blocked
+        self.held = 0  # so many wish that nothing be taken for now
 
     def __len__(self) -> int:
-        return len(self._hot) + self.cold
+        return len(self._hot) + self.cold + self.overdue
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self._hot)
@@ -72,9 +79,23 @@ class PagedReady:
     @property
     def available(self) -> int:
         """How many can be taken without waiting for the disk."""
-        if self.cold and self._low == EVERYTHING:
-            return 0  # the one to go first may be among those that are still on disk
-        return len(self._hot)
+        return 0 if self._is_incomplete else self._hot.available
+
+    @property
+    def is_loading(self) -> bool:
+        """There are messages, but the first of them is still on its way from the disk."""
+        waiting = self.cold or self.overdue or self.closed or (self.held and len(self._hot))
+        return bool(waiting) and not self.available
+
+    @property
+    def _is_incomplete(self) -> bool:
+        """The one to go first may be among those that are still on disk."""
+        return bool(self.closed or self.held or (self.cold > 0 and self._low == EVERYTHING))
+
+    @property
+    def on_disk(self) -> int:
+        """Messages that are not in memory."""
+        return self.cold + self.overdue
 
     @property
     def size_bytes(self) -> int:
@@ -107,6 +128,32 @@ class PagedReady:
         self._unweighed += count
         self.refill()
 
+    def loaded_overdue(self, messages: list[Message]) -> None:
+        """Overdue messages came from the log."""
+        self.overdue -= len(messages)
+        self._hot.put_back(messages)
+        self._charge()
+
+    def took_apart(self, size_bytes: int) -> None:
+        """One of the cold messages was taken out of the log by itself."""
+        self.cold -= 1
+        self.cold_bytes = max(0, self.cold_bytes - size_bytes) if self.cold else 0
+
+    def claimed(self) -> None:
+        """One of the cold messages from before a restart is with somebody, unread."""
+        self.cold -= 1
+        self._unweighed -= 1
+
+    def reorder(self, hot: Ready, budget: HotBudget, *, low: int) -> None:
+        """Keep what is in memory in another order from now on."""
+        hot.push(sorted(self._hot, key=lambda message: message.sequence))
+        self._hot = hot
+        self._low = low
+        self._budget.used -= self._charged
+        self._budget, self._charged = budget, 0
+        self._charge()
+        self.refill()
+
     def loaded(self, messages: list[Message]) -> None:
         """The first cold messages came from the log."""
         unweighed = min(self._unweighed, len(messages))
@@ -117,9 +164,14 @@ class PagedReady:
         self._charge()
 
     def refill(self) -> None:
-        """Ask for cold messages when few are left in memory and there is room for more."""
+        """Ask for cold messages when few are left in memory and there is room for more.
+
+        Overdue ones do not wait for that: their places are before those in memory.
+        """
         left = self._hot.available
-        if self.cold and (not left or (left < self._low and self._has_room(0))):
+        if not self.cold and not self.overdue:
+            return
+        if not left or ((self.overdue or left < self._low) and self._has_room(0)):
             self._request()
 
     def put_back(self, messages: list[Message]) -> None:
@@ -127,9 +179,12 @@ class PagedReady:
         self._charge()
 
     def head(self) -> Message | None:
-        return self._hot.head()
+        return None if self._is_incomplete else self._hot.head()
 
     def oldest(self) -> Message | None:
+        """None also while older ones may be on their way."""
+        if self._is_incomplete or (self.overdue and self._has_room(0)):
+            return None
         return self._hot.oldest()
 
     def pop(self) -> Message:
@@ -150,10 +205,17 @@ class PagedReady:
         self.refill()
         return taken
 
+    def remove(self, sequences: Collection[int]) -> list[Message]:
+        """Only such as are in memory."""
+        removed = self._hot.remove(sequences)
+        self._charge()
+        self.refill()
+        return removed
+
     def first_fresh(self) -> int | None:
         return self._hot.first_fresh()
 
     def clear(self) -> None:
         self._hot.clear()
-        self.cold = self.cold_bytes = self._unweighed = 0
+        self.cold = self.cold_bytes = self._unweighed = self.overdue = 0
         self._charge()

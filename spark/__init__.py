@@ -1,1 +1,5 @@
-"""Spark on stream queues. Empty until there are stream queues."""
+"""Stream queues as a data source and sink of Spark: format "leveret", batch and streaming."""
+
+from spark.source import StreamQueueSource
+
+__all__ = ["StreamQueueSource"]

@@ -1,29 +1,40 @@
 """The broker that tests share, and what every test over a socket starts from."""
 
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
+from tests.support.admin import Api
+from tests.support.ports import free_ports
 from tests.support.process import TRACEBACK, BrokerProcess, OtherBroker
 from tests.support.scene import Scene
 from tests.support.wire import WireChannel, WireConnection
 
 OTHER_BROKER = "LEVERET_TEST_URL"
+ON_A_CLUSTER = "LEVERET_TEST_CLUSTER"  # the shared broker is one of three nodes
 StartBroker = Callable[..., BrokerProcess]
 
 # The default makes a wrong password cost a second, which is for attackers and not for tests.
 SHARED_BROKER_FLAGS = ("--auth-failure-delay-s", "0.2")
 
 
-# The same examples in every run; what fails here fails everywhere.
+# The same examples in every run; what fails here fails everywhere. So literals out of the modules
+# that happen to be loaded, which hypothesis would mix in, are left out.
+providers._get_local_constants = providers.Constants
 settings.register_profile("leveret", derandomize=True, print_blob=True, deadline=None)
 settings.load_profile("leveret")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As in a job in the background; processes that tests start would ignore Ctrl-C as well.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line(
         "markers",
         f"leveret_only: needs this broker itself; skipped when {OTHER_BROKER} names another",
@@ -31,6 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if ON_A_CLUSTER in os.environ:
+        alone = pytest.mark.skip(reason="it has a broker of its own, which is no cluster")
+        for item in items:
+            if "broker" not in getattr(item, "fixturenames", ()):
+                item.add_marker(alone)
     if OTHER_BROKER in os.environ:
         skip = pytest.mark.skip(reason=f"{OTHER_BROKER} names another broker")
         for item in items:
@@ -44,6 +60,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess |
     if url := os.environ.get(OTHER_BROKER):
         yield OtherBroker(url)
         return
+    if ON_A_CLUSTER in os.environ:
+        yield from _cluster(tmp_path_factory.mktemp("cluster"))
+        return
     process = BrokerProcess(tmp_path_factory.mktemp("broker"), *SHARED_BROKER_FLAGS)
     yield process
     try:
@@ -52,6 +71,30 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess |
         code = process.stop()
     assert code == 0, process.log_text()
     assert TRACEBACK not in process.log_text(), process.log_text()
+
+
+def _cluster(directory: Path) -> Iterator[BrokerProcess]:
+    """The first of three nodes; most of what is declared there is led by the others."""
+    ports = free_ports(3)
+    listed = ",".join(f"{name}=127.0.0.1:{port}" for name, port in zip("abc", ports, strict=True))
+    members = ("--cluster", listed, "--cluster-secret", "a secret for tests", *SHARED_BROKER_FLAGS)
+    nodes: list[BrokerProcess] = []
+
+    def start(name: str) -> None:
+        nodes.append(BrokerProcess(directory / name, "--node-name", name, *members))
+
+    starting = [threading.Thread(target=start, args=(name,)) for name in "abc"]
+    for thread in starting:
+        thread.start()
+    for thread in starting:
+        thread.join()
+    assert len(nodes) == len(ports)
+    yield nodes[0]
+    for node in nodes:
+        node.assert_sound()
+    for node in nodes:
+        assert node.stop() == 0, node.log_text()
+        assert TRACEBACK not in node.log_text(), node.log_text()
 
 
 @pytest.fixture
@@ -71,6 +114,14 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
         if process.alive:
             assert process.stop() == 0, process.log_text()
         assert TRACEBACK not in process.log_text(), process.log_text()
+
+
+@pytest.fixture
+def api(broker: BrokerProcess) -> Iterator[Api]:
+    """The shared broker's management API."""
+    api = Api(broker.host, broker.http_port)
+    yield api
+    api.close()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """A channel: its state, and which module answers which method."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -18,6 +19,8 @@ from broker.protocol.errors import (
     precondition_failed,
 )
 from broker.protocol.frames import CONTENT_TOO_LARGE, Batch, Content
+from broker.statistics import ChannelStatistics
+from queues.tally import Tally
 
 if TYPE_CHECKING:
     from pamqp.base import Frame
@@ -39,15 +42,17 @@ class Channel:
         self.link = link
         self.vhost = link.vhost
         self.user = link.user
-        self.publisher = Publisher(number, link, plain_properties)
         self.deliveries = Deliveries(number, link, self._consumer_cancelled)
+        extend = self.deliveries.extend_lease
+        self.publisher = Publisher(number, link, plain_properties, extend)
+        self.publisher.tally = self.deliveries.tally
         self.prefetch = 0  # for consumers to come
         self.last_queue: str | None = None  # what an empty queue name means
         self.transaction: Transaction | None = None
         self.reply_queue: ReplyQueue | None = None
         self.closed = False
         self.suspended = False  # waits for the disk; its connection keeps what comes meanwhile
-        self.backlog: list[Batch] = []
+        self.backlog: deque[Batch] = deque()
 
     def when_durable(self, action: Callable[[], None]) -> None:
         """Act, and go on, once every definition changed so far is durable."""
@@ -82,6 +87,9 @@ class Channel:
         if key == BASIC_PUBLISH:
             if self.transaction is None:
                 self.publisher.publish(items)
+                extensions = self.publisher.inspector.extensions
+                if extensions.open:  # what comes next is answered behind what becomes of them
+                    self.suspend(extensions.when_answered, lambda: None)
             else:
                 self.publisher.check(items)
                 self.transaction.publishes.extend(cast("list[Content]", items))
@@ -112,7 +120,7 @@ class Channel:
         for place, args in enumerate(items, start=1):
             handler(self, methods.decode(key, args))
             if self.suspended and place < len(items):
-                self.backlog.append((self.number, key, [*items[place:]]))
+                self.link.keep_first(self, (self.number, key, [*items[place:]]))
                 return
 
     def _settle(self, items: list[tuple[int, int]], how: Settlement) -> None:
@@ -120,6 +128,25 @@ class Channel:
             self.deliveries.settle(items, how)
         else:
             self.transaction.settle(items, how)
+
+    def tally(self) -> Tally:
+        """What happened on it so far."""
+        tally = self.deliveries.tally
+        if self.publisher.confirms is not None:
+            tally.confirm = self.publisher.confirms.confirmed
+        return tally
+
+    def statistics(self) -> ChannelStatistics:
+        deliveries = self.deliveries
+        return ChannelStatistics(
+            number=self.number,
+            prefetch=self.prefetch,
+            prefetch_global=deliveries.credit.limit,
+            unacked=len(deliveries.unacked),
+            suspended=self.suspended,
+            kept_back=len(self.backlog),
+            consumers=tuple(c.statistics() for c in deliveries.consumers.values()),
+        )
 
     # Confirms
 
@@ -145,16 +172,20 @@ class Channel:
             self.send(commands.Basic.Cancel, consumer_tag=consumer.tag, nowait=True)
             self.link.mark_dirty()
 
+    def consumed(self) -> list[object]:
+        """The queues that its consumers are of."""
+        return [consumer.queue for consumer in self.deliveries.consumers.values()]
+
     def release(self) -> None:
         """The channel is over. Consumers leave first: what it held must not come back to it."""
-        self.closed = True
+        self.closed = self.publisher.closed = True
         consumers = list(self.deliveries.consumers.values())
         self.deliveries.consumers.clear()
         if self.transaction is not None:
             self.transaction.rollback()
         for consumer in consumers:
             consumer.queue.remove_consumer(consumer)
-        self.deliveries.requeue_all()
+        self.deliveries.requeue_all(lost=True)
         consuming.forget_reply_queue(self)
 
 

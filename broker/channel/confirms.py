@@ -38,12 +38,17 @@ class Receipt:
 class ConfirmTracker:
     """Turns receipts into as few acks and nacks as their order allows."""
 
-    __slots__ = ("_answer", "_open", "next_tag")
+    __slots__ = ("_answer", "_open", "confirmed", "next_tag")
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self._open: dict[Receipt, None] = {}  # in order of tags
         self.next_tag = 1
+        self.confirmed = 0  # publishes that were acked
+
+    @property
+    def unconfirmed(self) -> int:
+        return sum([receipt.last - receipt.first + 1 for receipt in self._open])
 
     def begin(self) -> Receipt:
         receipt = Receipt(self._resolve, self.next_tag)
@@ -56,6 +61,7 @@ class ConfirmTracker:
         del self._open[receipt]
         if receipt.last < receipt.first:
             return
+        self.confirmed += receipt.last - receipt.first + 1 - len(receipt.refused)
         if oldest and not receipt.refused:
             several = receipt.last > receipt.first
             self._answer(receipt.last, multiple=several, positive=True)

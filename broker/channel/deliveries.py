@@ -2,8 +2,10 @@
 
 import struct
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
 
+from broker.channel.records import RecordWriter
 from broker.protocol.constants import (
     BASIC_DELIVER,
     BASIC_GET_OK,
@@ -15,13 +17,15 @@ from broker.protocol.errors import ChannelError, precondition_failed
 from broker.protocol.methods import short_string
 from broker.protocol.tables import encode_long, join_table, split_table
 from flow_control.credit import Credit
+from queues.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from broker.channel.link import Link
-    from queues.consumers import Consumer
+    from queues.consumers import Consumer, Later
     from queues.message import Message
+    from queues.stream.subscription import Records
 
 _TAG = struct.Struct(">QB").pack
 _GET_OK_COUNT = struct.Struct(">I").pack
@@ -39,9 +43,15 @@ class Deliveries:
         self._outbox = link.outbox
         self._on_cancel = on_cancel
         self._last_tag = 0
-        self.unacked: dict[int, tuple[Consumer, Message]] = {}  # by delivery tag, ascending
+        self.tally = Tally()
+        self._records = RecordWriter(number)
+        # By delivery tag, ascending; of a record its place, which is all that its stream asks for.
+        self.unacked: dict[int, tuple[Consumer, Any]] = {}
         self.consumers: dict[str, Consumer] = {}  # by consumer tag
-        self.credit = Credit()  # basic.qos with global=true
+        # Taken from `unacked` by a transaction that is not committed.
+        self.in_doubt: Callable[[], Iterable[tuple[Consumer, Any]]] = tuple
+        # The limit is that of basic.qos with global=true.
+        self.credit = Credit(most=link.unacked_max)
 
     @property
     def paused(self) -> bool:
@@ -67,14 +77,35 @@ class Deliveries:
             content = message.frames
             if message.redelivered and message.delivery_count:
                 content = self._counted(consumer, message)
+                self.tally.redeliver += 1
             elif message.channel != number or len(content) > frame_max:
                 content = self._reframed(message)
             pieces += (parts[0], _TAG(tag, message.redelivered), parts[1], content)
             size += len(content)
             if keep is not None:
                 keep[tag] = (consumer, message)
+        if consumer.lease_ms is not None:
+            for number, message in enumerate(messages, self._last_tag + 1):
+                message.tag = number
         self._last_tag = tag
+        if keep is None:
+            self.tally.deliver_no_ack += len(messages)
+        else:
+            self.tally.deliver += len(messages)
         self._outbox.size += size + _FRAMING_BYTES * len(messages)
+        self._link.mark_dirty()
+
+    def deliver_records(self, consumer: "Consumer", records: "Records") -> None:
+        """Write a batch of deliveries from a stream, all at once."""
+        first, tag = self._last_tag + 1, consumer.tag
+        pieces, size = self._records.write(tag, first, records, self._link.frame_max)
+        self._outbox.pieces += pieces
+        self._outbox.size += size
+        places = zip(repeat(records.partition), records.offsets)
+        self._last_tag += len(records.offsets)
+        self.tally.deliver += len(records.offsets)
+        tags = range(first, self._last_tag + 1)
+        self.unacked.update(zip(tags, zip(repeat(consumer), places), strict=True))
         self._link.mark_dirty()
 
     def _head(self, consumer: "Consumer", address: bytes) -> tuple[bytes, bytes]:
@@ -118,6 +149,11 @@ class Deliveries:
         self._last_tag += 1
         if not holder.no_ack:
             self.unacked[self._last_tag] = (holder, message)
+            self.credit.fetched += 1
+            self.tally.get += 1
+            message.tag = self._last_tag
+        else:
+            self.tally.get_no_ack += 1
         address = message.address
         head = method_head(self._number, BASIC_GET_OK, 9 + len(address) + 4, b"")
         tag = _TAG(self._last_tag, message.redelivered)
@@ -134,7 +170,7 @@ class Deliveries:
         An unknown tag raises; what came before it is settled, itself and what comes after is not.
         """
         unacked = self.unacked
-        groups: dict[Consumer, list[Message]] = {}
+        groups: dict[Consumer, list[Any]] = {}
         try:
             for tag, multiple in items:
                 if multiple & 1:
@@ -167,32 +203,65 @@ class Deliveries:
             tags.append(held)
         return tags
 
-    def hand_back(self, consumer: "Consumer", messages: "list[Message]", how: "Settlement") -> None:
+    def hand_back(self, consumer: "Consumer", messages: list[Any], how: "Settlement") -> None:
         """Tell the queue what became of messages that were delivered from it."""
+        was_full = self.credit.room <= 0
         consumer.release(len(messages))
         queue = consumer.queue
         if how is Settlement.ACK:
+            self.tally.ack += len(messages)
             queue.settle(consumer, messages)
         elif how is Settlement.REQUEUE:
             queue.requeue(consumer, messages)
         else:
             queue.discard(consumer, messages)
-        if self.credit.limit:  # others of this channel may have been waiting for the shared credit
+        if was_full:  # others of this channel may have been waiting for the shared credit
             self.wake_consumers()
 
-    def requeue_all(self) -> None:
-        """Everything outstanding goes back: basic.recover, or the end of the channel."""
-        groups: dict[Consumer, list[Message]] = {}
+    def revoke(self, consumer: "Consumer", messages: "list[Message]") -> "list[Message]":
+        """Leases are over: an ack that comes later finds an unknown tag."""
+        taken = []
+        for message in messages:
+            held = self.unacked.get(getattr(message, "tag", 0))  # unset: it came without a lease
+            if held is not None and held[1] is message:
+                del self.unacked[message.tag]
+                taken.append(message)
+        was_full = self.credit.room <= 0
+        consumer.release(len(taken))
+        if was_full and taken:  # whoever shares the credit; this one is woken by its queue
+            self.wake_consumers(but=consumer)
+        return taken
+
+    def held_of(self, queue: object) -> "list[tuple[Consumer, Any]]":
+        """What was delivered from a queue, and not handed back to it."""
+        held = [*self.unacked.values(), *self.in_doubt()]
+        return [(consumer, what) for consumer, what in held if consumer.queue is queue]
+
+    def extend_lease(self, tag: int, lease_ms: int | None) -> "bool | Later":
+        """Let a delivery, or all (tag 0), be held for longer; False if there is no lease."""
+        if not tag:
+            held = self.unacked.values()
+            return _any([c.queue.extend_lease(message, lease_ms) for c, message in held])
+        entry = self.unacked.get(tag)
+        return entry is not None and entry[0].queue.extend_lease(entry[1], lease_ms)
+
+    def requeue_all(self, *, lost: bool) -> None:
+        """Everything outstanding goes back: basic.recover, or the end of the channel (`lost`)."""
+        groups: dict[Consumer, list[Any]] = {}
         for consumer, message in self.unacked.values():
             groups.setdefault(consumer, []).append(message)
         self.unacked.clear()
         for consumer, messages in groups.items():
-            self.hand_back(consumer, messages, Settlement.REQUEUE)
+            consumer.release(len(messages))
+            consumer.queue.requeue(consumer, messages, lost=lost)
+        if self.credit.limit:
+            self.wake_consumers()
 
-    def wake_consumers(self) -> None:
+    def wake_consumers(self, *, but: "Consumer | None" = None) -> None:
         """There may be room again for every consumer of the channel."""
         for consumer in list(self.consumers.values()):
-            consumer.queue.consumer_ready(consumer)
+            if consumer is not but:
+                consumer.queue.consumer_ready(consumer)
 
 
 class Settlement(Enum):
@@ -201,6 +270,27 @@ class Settlement(Enum):
     ACK = auto()
     REQUEUE = auto()
     DISCARD = auto()
+
+
+def _any(answers: "list[bool | Later]") -> "bool | Later":
+    """Whether one of them is true, as soon as all are known."""
+    known = any(answer for answer in answers if isinstance(answer, bool))
+    open_ = [answer for answer in answers if not isinstance(answer, bool)]
+    if not open_:
+        return known
+
+    def later(then: "Callable[[bool], None]") -> None:
+        found = [known]
+
+        def answered(value: bool) -> None:  # noqa: FBT001 - it is an answer
+            found.append(value)
+            if len(found) > len(open_):
+                then(any(found))
+
+        for ask in open_:
+            ask(answered)
+
+    return later
 
 
 def unknown_tag(tag: int) -> ChannelError:

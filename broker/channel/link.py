@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from broker.auth import User
+from broker.protocol.frames import Batch
+from broker.security.user import User
 from broker.vhost import VHost
 from flow_control.outbox import Outbox
 
@@ -19,10 +20,14 @@ class Link(Protocol):
     vhost: VHost
     outbox: Outbox
     frame_max: int
+    unacked_max: int
     capabilities: frozenset[str]
 
     def resume(self, channel: "Channel", action: Callable[[], None]) -> None:
         """A channel that waited acts, then handles what came meanwhile."""
+
+    def keep_first(self, channel: "Channel", batch: Batch) -> None:
+        """The rest of a batch has to wait until its channel is resumed."""
 
     def mark_dirty(self) -> None:
         """Something was written to the outbox outside of the connection's own reading."""

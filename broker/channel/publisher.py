@@ -9,6 +9,7 @@ from broker.channel.inspection import PASSING, Inspector
 from broker.protocol import methods
 from broker.protocol.content import reframe
 from queues.message import Message
+from queues.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from broker.channel.link import Link
     from broker.protocol.frames import Content
     from broker.routes import Route, RouteCache, Target
+    from queues.consumers import Later
 
 # Property flags → size of the content header where these alone are set: nothing to look into.
 _PLAIN: Final = {0: 14, 0x1000: 15}
@@ -24,12 +26,22 @@ _PLAIN: Final = {0: 14, 0x1000: 15}
 class Publisher:
     """The publishing side of a channel."""
 
-    def __init__(self, number: int, link: "Link", plain_properties: set[bytes]) -> None:
+    def __init__(
+        self,
+        number: int,
+        link: "Link",
+        plain_properties: set[bytes],
+        extend_lease: "Callable[[int, int | None], bool | Later]",
+    ) -> None:
         self._number = number
         self._link = link
         self._cache: RouteCache = link.vhost.routes_for(link.user)
-        self.inspector = Inspector(link.vhost, link.user, plain_properties, self._return)
+        self.inspector = Inspector(
+            link.vhost, link.user, plain_properties, self._return, extend_lease
+        )
         self.confirms: ConfirmTracker | None = None
+        self.closed = False  # with its channel
+        self.tally = Tally()  # the channel's
 
     def publish(self, items: "Sequence[Content]") -> None:
         """Route a batch and hand each queue its share, in order, at once.
@@ -75,7 +87,9 @@ class Publisher:
         routes = self._cache.routes
         inspector = self.inspector
         plain_properties = inspector.plain
-        tag = receipt.last if receipt is not None else 0
+        tag = began = receipt.last if receipt is not None else 0
+        last: Route | None = None
+        run_began = tag
         previous: tuple[Target, ...] | None = None
         append: Callable[[Message], None] | None = None
         try:
@@ -83,6 +97,9 @@ class Publisher:
                 route = routes.get(args)
                 if route is None:
                     route = self._cache.resolve(args)
+                if route is not last:
+                    _count(last, tag - run_began)
+                    last, run_began = route, tag
                 message = Message(route.address, frames, header_bytes, flags, body_bytes, number)
                 targets = route.targets
                 if targets is None or (
@@ -90,6 +107,8 @@ class Publisher:
                     and (flags & PASSING or frames[19 : 7 + header_bytes] not in plain_properties)
                 ):
                     targets = inspector.inspect(message, route)
+                    if route.targets is None:
+                        route.exchange.published_out += len(targets)
                 tag += 1
                 message.sequence = tag
                 if targets is previous and append is not None:
@@ -105,12 +124,19 @@ class Publisher:
                         shares.setdefault(target, []).append(message.copy())
                 elif route.mandatory:
                     self._return(message, route)
+                else:
+                    self.tally.drop_unroutable += 1
         finally:
+            _count(last, tag - run_began)
+            self.tally.publish += tag - began
             if receipt is not None:
                 receipt.last = tag
 
     def _return(self, message: Message, route: "Route") -> None:
         """Mandatory, and no queue took it: back to the publisher, before its confirm."""
+        self.tally.return_unroutable += 1
+        if self.closed:
+            return
         head = methods.encode(
             self._number,
             commands.Basic.Return,
@@ -129,3 +155,12 @@ class Publisher:
                 frame_max=self._link.frame_max,
             )
         self._link.outbox.write(head + content)
+        self._link.mark_dirty()
+
+
+def _count(route: "Route | None", count: int) -> None:
+    """So many messages in a row took this route."""
+    if route is not None:
+        route.exchange.published_in += count
+        if route.targets is not None:
+            route.exchange.published_out += count * len(route.targets)

@@ -6,17 +6,27 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
-from broker.auth import Action
+from broker.channel import shared_topology as shared
+from broker.channel.streaming import fifo
+from broker.declaring import SERVER_NAMED
 from broker.protocol.errors import access_refused, not_found, precondition_failed
 from broker.routes import REPLY_TO
-from broker.vhost import RESERVED_PREFIX, SERVER_NAMED
+from broker.security.checks import (
+    Resource,
+    check,
+    check_binding,
+    check_new_exchange,
+    check_new_queue,
+)
+from broker.security.permissions import Action
+from broker.vhost import RESERVED_PREFIX
+from queues.stream.names import INTERNAL
 
 if TYPE_CHECKING:
     from pamqp.base import Frame
 
     from broker.channel.channel import Channel
-    from exchanges.exchange import Exchange
-    from queues.queue import Queue
+    from queues.seams import AnyQueue
 
 
 def random_name(prefix: str) -> str:
@@ -29,12 +39,16 @@ def without_line_ends(name: str) -> str:
     return name.replace("\r", "").replace("\n", "")
 
 
-def authorize(channel: "Channel", action: Action, resource: str, name: str) -> None:
+def authorize(channel: "Channel", action: Action, resource: Resource, name: str) -> None:
     """Raise 403 unless the user may do this to the queue or exchange."""
-    vhost = channel.vhost.name
-    if not channel.user.may(vhost, action, name):
-        text = f"{action} access to {resource} '{name}' in vhost '{vhost}' refused"
-        raise access_refused(f"{text} for user '{channel.user.name}'")
+    check(channel.user, channel.vhost.name, action, resource, name)
+
+
+def _authorize_binding(
+    channel: "Channel", source: str, destination: tuple[Resource, str], key: str
+) -> None:
+    vhost = channel.vhost
+    check_binding(channel.user, vhost.name, source, destination, key, vhost.exchanges)
 
 
 def answer(channel: "Channel", kind: "type[Frame]", **arguments: object) -> None:
@@ -54,7 +68,7 @@ def queue_name(channel: "Channel", name: str) -> str:
     return channel.last_queue
 
 
-def own_queue(channel: "Channel", name: str) -> "Queue":
+def own_queue(channel: "Channel", name: str) -> "AnyQueue":
     """A queue that this connection may use."""
     return channel.vhost.queue(queue_name(channel, name), user_of=channel.link)
 
@@ -67,13 +81,17 @@ def exchange_declare(channel: "Channel", method: commands.Exchange.Declare) -> N
     if method.passive:
         if not name:
             raise access_refused("operation not permitted on the default exchange")
+        if shared.is_clustered(channel):
+            shared.find_exchange(channel, method, name)
+            return
         channel.vhost.exchange(name)
     else:
         authorize(channel, "configure", "exchange", name)
-        alternate = method.arguments.get("alternate-exchange")
-        if isinstance(alternate, str):
-            authorize(channel, "read", "exchange", name)
-            authorize(channel, "write", "exchange", alternate)
+        if name not in channel.vhost.exchanges:
+            check_new_exchange(channel.user, channel.vhost.name, name, method.arguments)
+        if shared.is_clustered(channel):
+            shared.declare_exchange(channel, method, name)
+            return
         channel.vhost.declare_exchange(
             name,
             method.exchange_type,
@@ -88,33 +106,42 @@ def exchange_declare(channel: "Channel", method: commands.Exchange.Declare) -> N
 
 def exchange_delete(channel: "Channel", method: commands.Exchange.Delete) -> None:
     authorize(channel, "configure", "exchange", method.exchange)
+    if shared.is_clustered(channel):
+        shared.delete_exchange(channel, method)
+        return
     channel.vhost.delete_exchange(method.exchange, if_unused=method.if_unused)
     if not method.nowait:
         answer(channel, commands.Exchange.DeleteOk)
 
 
-def _exchange_pair(
+def _authorize_pair(
     channel: "Channel", method: commands.Exchange.Bind | commands.Exchange.Unbind
-) -> "Exchange":
-    authorize(channel, "write", "exchange", method.destination)
-    authorize(channel, "read", "exchange", method.source)
+) -> None:
+    end: tuple[Resource, str] = ("exchange", method.destination)
+    _authorize_binding(channel, method.source, end, method.routing_key)
     if not method.destination or not method.source:
         raise access_refused("operation not permitted on the default exchange")
-    return channel.vhost.exchange(method.destination)
 
 
 def exchange_bind(channel: "Channel", method: commands.Exchange.Bind) -> None:
-    destination = _exchange_pair(channel, method)
+    _authorize_pair(channel, method)
+    if shared.is_clustered(channel):
+        shared.bind_exchange(channel, method)
+        return
+    destination = channel.vhost.exchange(method.destination)
     channel.vhost.bind(method.source, destination, method.routing_key, method.arguments)
     if not method.nowait:
         answer(channel, commands.Exchange.BindOk)
 
 
 def exchange_unbind(channel: "Channel", method: commands.Exchange.Unbind) -> None:
-    if method.destination not in channel.vhost.exchanges:
-        authorize(channel, "write", "exchange", method.destination)
-    else:
-        destination = _exchange_pair(channel, method)
+    if shared.is_clustered(channel):
+        _authorize_pair(channel, method)
+        shared.unbind_exchange(channel, method)
+        return
+    _authorize_pair(channel, method)
+    destination = channel.vhost.exchanges.get(method.destination)
+    if destination is not None:
         channel.vhost.unbind(method.source, destination, method.routing_key, method.arguments)
     if not method.nowait:
         answer(channel, commands.Exchange.UnbindOk)
@@ -123,15 +150,35 @@ def exchange_unbind(channel: "Channel", method: commands.Exchange.Unbind) -> Non
 # Queues
 
 
+def _refuse_internal(name: str) -> None:
+    if name in INTERNAL:
+        raise access_refused(f"queue '{name}' is the broker's own")
+
+
 def queue_declare(channel: "Channel", method: commands.Queue.Declare) -> None:
     if method.queue.startswith(REPLY_TO):
         _declare_reply_to(channel, method)
         return
     if method.passive:
-        queue = channel.vhost.queue(method.queue or channel.last_queue or "", user_of=channel.link)
+        name = method.queue or channel.last_queue or ""
+        if shared.is_clustered(channel):
+            shared.find_queue(channel, method, name)
+            return
+        queue = channel.vhost.queue(name, user_of=channel.link)
         queue.touch()
     else:
-        queue = _make_queue(channel, method)
+        name = _new_name(channel, method)
+        if shared.is_clustered(channel):
+            shared.declare_queue(channel, method, name)
+            return
+        queue = channel.vhost.declare_queue(
+            name,
+            durable=method.durable,
+            auto_delete=method.auto_delete,
+            owner=channel.link if method.exclusive else None,
+            arguments=method.arguments,
+            user_of=channel.link,
+        )
     channel.last_queue = queue.name
     if not method.nowait:
         answer(
@@ -143,7 +190,8 @@ def queue_declare(channel: "Channel", method: commands.Queue.Declare) -> None:
         )
 
 
-def _make_queue(channel: "Channel", method: commands.Queue.Declare) -> "Queue":
+def _new_name(channel: "Channel", method: commands.Queue.Declare) -> str:
+    """The name to declare, if the user may declare this."""
     name = without_line_ends(method.queue)
     if not name:
         queue_type = method.arguments.get("x-queue-type", "classic")
@@ -154,37 +202,41 @@ def _make_queue(channel: "Channel", method: commands.Queue.Declare) -> "Queue":
         name = random_name(SERVER_NAMED)
     elif name.startswith(RESERVED_PREFIX):
         raise access_refused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+    _refuse_internal(name)
     authorize(channel, "configure", "queue", name)
-    dead_letters_to = method.arguments.get("x-dead-letter-exchange")
-    if isinstance(dead_letters_to, str):
-        authorize(channel, "read", "queue", name)
-        authorize(channel, "write", "exchange", dead_letters_to)
-    return channel.vhost.declare_queue(
-        name,
-        durable=method.durable,
-        auto_delete=method.auto_delete,
-        owner=channel.link if method.exclusive else None,
-        arguments=method.arguments,
-        user_of=channel.link,
-    )
+    if name not in channel.vhost.queues:
+        check_new_queue(channel.user, channel.vhost.name, name, method.arguments)
+    return name
 
 
 def _declare_reply_to(channel: "Channel", method: commands.Queue.Declare) -> None:
     """Asking whether a reply address is alive: clients do that by declaring it."""
     name = method.queue
-    if name != REPLY_TO and name not in channel.vhost.reply_targets:
-        raise not_found(f"no queue '{name}' in vhost '{channel.vhost.name}'")
-    if not method.nowait:
-        channel.send(commands.Queue.DeclareOk, queue=name, message_count=0, consumer_count=1)
+
+    def say(alive: bool) -> None:  # noqa: FBT001 - it may be another node's answer
+        if not alive:
+            raise not_found(f"no queue '{name}' in vhost '{channel.vhost.name}'")
+        if not method.nowait:
+            channel.send(commands.Queue.DeclareOk, queue=name, message_count=0, consumer_count=1)
+
+    here = name == REPLY_TO or name in channel.vhost.reply_targets
+    if here or channel.vhost.replies is None:
+        say(here)
+    else:
+        shared.find_requester(channel, method, name, say)
 
 
 def queue_bind(channel: "Channel", method: commands.Queue.Bind) -> None:
-    queue = own_queue(channel, method.queue)
-    authorize(channel, "write", "queue", queue.name)
-    authorize(channel, "read", "exchange", method.exchange)
+    name = queue_name(channel, method.queue)
+    _refuse_internal(name)
     key = method.routing_key
     if not method.queue and not key:
-        key = queue.name  # the specification's default for a queue that was not named either
+        key = name  # the specification's default for a queue that was not named either
+    _authorize_binding(channel, method.exchange, ("queue", name), key)
+    if shared.is_clustered(channel):
+        shared.bind_queue(channel, method, name, key)
+        return
+    queue = own_queue(channel, name)
     channel.vhost.bind(method.exchange, queue, key, method.arguments)
     if not method.nowait:
         answer(channel, commands.Queue.BindOk)
@@ -192,10 +244,12 @@ def queue_bind(channel: "Channel", method: commands.Queue.Bind) -> None:
 
 def queue_unbind(channel: "Channel", method: commands.Queue.Unbind) -> None:
     name = queue_name(channel, method.queue)
-    authorize(channel, "write", "queue", name)
-    authorize(channel, "read", "exchange", method.exchange)
+    _authorize_binding(channel, method.exchange, ("queue", name), method.routing_key)
     if not method.exchange:
         raise access_refused("operation not permitted on the default exchange")
+    if shared.is_clustered(channel):
+        shared.unbind_queue(channel, method, name)
+        return
     queue = channel.vhost.queues.get(name)
     if queue is not None:
         channel.vhost.unbind(method.exchange, queue, method.routing_key, method.arguments)
@@ -203,9 +257,13 @@ def queue_unbind(channel: "Channel", method: commands.Queue.Unbind) -> None:
 
 
 def queue_purge(channel: "Channel", method: commands.Queue.Purge) -> None:
-    queue = own_queue(channel, method.queue)
-    authorize(channel, "read", "queue", queue.name)
-    count = queue.purge()
+    name = queue_name(channel, method.queue)
+    authorize(channel, "read", "queue", name)
+    if shared.is_clustered(channel):
+        shared.purge_queue(channel, method, name)
+        return
+    queue = own_queue(channel, name)
+    count = fifo(queue, "queue.purge").purge()
     if not method.nowait:
         # As with an ack, what was purged must not come back once the client knows it is gone.
         channel.suspend(
@@ -216,7 +274,11 @@ def queue_purge(channel: "Channel", method: commands.Queue.Purge) -> None:
 
 def queue_delete(channel: "Channel", method: commands.Queue.Delete) -> None:
     name = queue_name(channel, method.queue)
+    _refuse_internal(name)
     authorize(channel, "configure", "queue", name)
+    if shared.is_clustered(channel):
+        shared.delete_queue(channel, method, name)
+        return
     count = channel.vhost.delete_queue(
         name, if_unused=method.if_unused, if_empty=method.if_empty, user_of=channel.link
     )

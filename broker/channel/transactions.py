@@ -1,11 +1,12 @@
 """tx.*: publishes and acknowledgements that take effect together, at commit."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pamqp import commands
 
 from broker.channel.confirms import Receipt
 from broker.channel.deliveries import Settlement, unknown_tag
+from broker.cluster.front import QueueFront
 from broker.protocol.errors import ChannelError, precondition_failed
 
 if TYPE_CHECKING:
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     from broker.channel.channel import Channel
     from broker.channel.deliveries import Deliveries
     from broker.protocol.frames import Content
-    from queues.consumers import Consumer
-    from queues.message import Message
+    from queues.consumers import Consumer, Held
+
+    Barrier: TypeAlias = Callable[[Callable[[ChannelError | None], None]], None]
 
 
 class Transaction:
@@ -24,7 +26,7 @@ class Transaction:
     def __init__(self, deliveries: "Deliveries") -> None:
         self._deliveries = deliveries
         self.publishes: list[Content] = []
-        self._settled: list[tuple[int, Consumer, Message, Settlement]] = []
+        self._settled: list[tuple[int, Consumer, Any, Settlement]] = []
 
     def settle(self, items: list[tuple[int, int]], how: Settlement) -> None:
         unacked = self._deliveries.unacked
@@ -37,7 +39,11 @@ class Transaction:
                 raise unknown_tag(tag)
             self._settled += [(held, *unacked.pop(held), how) for held in tags]
 
-    def take(self) -> "tuple[list[Content], list[tuple[int, Consumer, Message, Settlement]]]":
+    def in_doubt(self) -> "list[tuple[Consumer, Any]]":
+        """What was acknowledged, and may be outstanding again after a rollback."""
+        return [(consumer, message) for _, consumer, message, _ in self._settled]
+
+    def take(self) -> "tuple[list[Content], list[tuple[int, Consumer, Any, Settlement]]]":
         """What is to be committed; the transaction starts anew."""
         taken = self.publishes, self._settled
         self.publishes, self._settled = [], []
@@ -57,6 +63,7 @@ def select(channel: "Channel", _method: commands.Tx.Select) -> None:
         raise precondition_failed("cannot switch from confirm to tx mode")
     if channel.transaction is None:
         channel.transaction = Transaction(channel.deliveries)
+        channel.deliveries.in_doubt = channel.transaction.in_doubt
     channel.send(commands.Tx.SelectOk)
 
 
@@ -76,15 +83,20 @@ def commit(channel: "Channel", _method: commands.Tx.Commit) -> None:
             refused.update(receipt.refused)
             then()
 
+        def settle_known(error: ChannelError | None) -> None:
+            if error is not None:
+                refused.add(0)
+            receipt.stored([])
+
         receipt = Receipt(done)
         # A mistake found here closes the channel, which rolls back what was not taken yet.
         channel.publisher.publish_with(transaction.publishes, receipt)
         _, settled = transaction.take()
         for _, consumer, message, how in settled:
             channel.deliveries.hand_back(consumer, [message], how)
-        if settled:
+        for when_stored in _barriers(channel, {consumer.queue for _, consumer, _, _ in settled}):
             receipt.open += 1
-            channel.vhost.when_stored(lambda: receipt.stored([]))
+            when_stored(settle_known)
         receipt.stored([])
 
     def answer() -> None:
@@ -93,6 +105,15 @@ def commit(channel: "Channel", _method: commands.Tx.Commit) -> None:
         channel.send(commands.Tx.CommitOk)
 
     channel.suspend(store, answer)
+
+
+def _barriers(channel: "Channel", queues: "set[Held]") -> "list[Barrier]":
+    """What to wait for so that settlements are durable: the disk, or leaders on whatever node."""
+    fronts = [queue for queue in queues if isinstance(queue, QueueFront)]
+    barriers: list[Barrier] = [front.when_settled for front in fronts if not front.deleted]
+    if len(fronts) < len(queues):
+        barriers.append(lambda then: channel.vhost.when_stored(lambda: then(None)))
+    return barriers
 
 
 def rollback(channel: "Channel", _method: commands.Tx.Rollback) -> None:

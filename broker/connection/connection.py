@@ -2,48 +2,55 @@
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import trio
 from pamqp import commands
 
 from broker import logs
 from broker.channel.channel import Channel
+from broker.channel.farewell import when_owner_is_gone
 from broker.connection.backlogs import Backlogs
+from broker.connection.channels import LIFE_METHODS, Channels, close_arguments
+from broker.connection.gate import Gate
 from broker.connection.greeting import Greeting
 from broker.connection.handshake import (
     HANDSHAKE_FRAME_BYTES,
     HandshakeFailed,
+    OtherProtocol,
     Session,
     shake_hands,
 )
 from broker.connection.heartbeat import Heartbeat
+from broker.connection.profile import Profile
 from broker.connection.sender import Sender
-from broker.connection.transport import SocketTransport
+from broker.connection.throttle import Throttle
+from broker.connection.transport import Transport
 from broker.protocol import methods
 from broker.protocol.constants import (
     BASIC_PUBLISH,
-    CHANNEL_CLOSE,
-    CHANNEL_CLOSE_OK,
-    CHANNEL_OPEN,
     CONNECTION_CLOSE,
     CONNECTION_CLOSE_OK,
     CONNECTION_UPDATE_SECRET,
 )
 from broker.protocol.errors import AMQPError, ChannelError, ConnectionFailure
 from broker.protocol.frames import Batch, FrameReader
+from broker.statistics import ChannelStatistics, ConnectionStatistics
+from flow_control.outbox import HIGH_BYTES
 
 if TYPE_CHECKING:
     from pamqp.base import Frame
 
-    from broker.auth import User
     from broker.node import Node
+    from broker.security.sasl import Origin
+    from broker.security.user import User
     from broker.vhost import VHost
+
+T = TypeVar("T")
 
 # How long a peer has to take a close and answer it. Longer than any network's round trip.
 CLOSE_TIMEOUT_S: Final = 5.0
-# A peer that takes nothing for this long, with the outbox brimming, is given up.
-STALL_TIMEOUT_S: Final = 60.0
 
 
 class State(enum.Enum):
@@ -61,29 +68,36 @@ class Connection:
     user: "User"
     vhost: "VHost"
 
-    def __init__(
-        self, transport: SocketTransport, node: "Node", *, peer: str, peer_is_loopback: bool
-    ) -> None:
-        self.name = peer
-        self.peer_is_loopback = peer_is_loopback
+    def __init__(self, transport: Transport, node: "Node", origin: "Origin") -> None:
+        self.name = origin.name
+        self.origin = origin
+        self.peer = origin.name
         self.outbox = transport.outbox
         self.frame_max = node.config.frame_max_bytes
+        self.unacked_max = node.config.unacked_max
         self.channel_max = node.config.channel_max
         self.capabilities: frozenset[str] = frozenset()
-        self.heard = self.spoke = True
+        self.heard = self.spoke = self.listening = True
         self.state = State.HANDSHAKE
+        # What came first from a client of the stream protocol: its socket is left open for that.
+        self.handed_over: bytes | None = None
         self._transport = transport
         self._node = node
         self._reader = FrameReader(frame_max=HANDSHAKE_FRAME_BYTES, message_bytes_max=0)
-        self._channels: dict[int, Channel] = {}
-        self._closing_channels: set[int] = set()  # channel.close sent; waiting for close-ok
         self._heartbeat: Heartbeat | None = None
         self._sender = Sender(transport, self._resume_consumers)
-        self._backlogs = Backlogs()
+        self._backlogs = Backlogs(node.kept_back)
+        self._gate = Gate(node, self._backlogs, self._tell_blocked, self._go_on)
+        self._throttle = Throttle(node, self._sender, self._backlogs, self._gate)
+        self._channels = Channels(self, self._reader, self._backlogs, node)
+        self.profile = Profile()  # from the handshake on
+        self.received_bytes = 0
+        self.reads = 0
+        self._first = 0  # the channel whose publishes go first, among those that had to wait
         self._dirty = False
-        self._publishes = False
         self._told_blocked = False
-        self._log = logs.get("connection").bind(peer=peer)
+        self._parting: trio.Event | None = None  # set when the client's close is answered
+        self._log = logs.get("connection").bind(peer=origin.name)
 
     # Life
 
@@ -92,25 +106,26 @@ class Connection:
         try:
             async with trio.open_nursery() as nursery:
                 self._sender.nursery = nursery
-                greeting = Greeting(
-                    self._sender, self._reader, peer_is_loopback=self.peer_is_loopback
-                )
+                greeting = Greeting(self._sender, self._reader, self.origin)
                 if await self._open(greeting, full=full):
                     await self._serve(greeting.left_over)
+                    if self._parting is not None:
+                        await self._parting.wait()
                     await self._linger(half_close=self.state is State.CLOSED)
                 nursery.cancel_scope.cancel()
         finally:
             self._release()
-            await self._transport.aclose()
+            if self.handed_over is None:
+                await self._transport.aclose()
 
     async def _open(self, greeting: Greeting, *, full: bool) -> bool:
         """The handshake; whether it led to an open connection."""
         node = self._node
         try:
             with trio.fail_after(node.config.handshake_timeout_s):
-                session = await shake_hands(
-                    greeting, node.config, node.users, node.vhosts, full=full
-                )
+                session = await shake_hands(greeting, node, full=full)
+        except OtherProtocol:
+            self.handed_over = greeting.received
         except trio.TooSlowError:
             self._log.warning("handshake_timeout")
         except HandshakeFailed as failure:
@@ -128,9 +143,17 @@ class Connection:
     def _start(self, session: Session) -> None:
         self.user = session.user
         self.vhost = session.vhost
+        self._node.headcount.entered(self.user, self.vhost)
         self.frame_max = session.frame_max
         self.channel_max = session.channel_max
         self.capabilities = session.capabilities
+        self.profile = Profile(
+            connected_ms=self._node.timers.now_ms(),
+            mechanism=session.mechanism,
+            heartbeat_s=session.heartbeat_s,
+            client_name=session.client_name,
+            client_properties=session.client_properties,
+        )
         self._reader.set_limits(
             frame_max=session.frame_max, message_bytes_max=self._node.config.message_bytes_max
         )
@@ -149,14 +172,10 @@ class Connection:
         """Read, handle, answer: one turn per read."""
         self._take_turn(first)
         while self.state is State.RUNNING:
-            if self.outbox.brimming:
-                if not await self._sender.wait_for_relief(STALL_TIMEOUT_S):
-                    self.lost("the client took nothing for too long")
+            if self._throttle.closed:
+                await self._pause()
                 continue
-            if self._backlogs.overfull:
-                await self._backlogs.wait_for_room()
-                continue
-            data = await self._transport.receive()
+            data = await self._transport.receive(self._throttle.read_bytes)
             if not data:
                 self.state = State.CLOSED
                 self._log.info(
@@ -164,14 +183,26 @@ class Connection:
                 )
                 return
             self.heard = True
+            self.received_bytes += len(data)
+            self.reads += 1
+            self._node.received(len(data))
             self._take_turn(self._reader.feed(data))
-            host = self._node.host
-            if self._publishes and host is not None and host.overloaded:
-                await host.relief()
+            if self._node.blocked is not None:
+                self._backlogs.note_partial(self._reader.partial_bytes)
+
+    async def _pause(self) -> None:
+        """Do not read for a while; silence is not the client's fault then."""
+        self.listening = False
+        if not await self._throttle.wait():
+            self.lost("the client took nothing for too long")
+        self.listening = True
 
     def _take_turn(self, batches: list[Batch]) -> None:
         """Handle what one read brought; then everything that this wrote, to anyone, goes out."""
         self._process(batches)
+        self._end_turn()
+
+    def _end_turn(self) -> None:
         if self.outbox.pieces:
             self.mark_dirty()
         self._node.flush()
@@ -210,15 +241,18 @@ class Connection:
 
     def _release(self) -> None:
         """Give back what the connection held, whatever way it ended."""
+        self._node.past_received_bytes += self.received_bytes
+        self._node.past_sent_bytes += self.outbox.sent_bytes
         self.state = State.CLOSED
         if self._heartbeat is not None:
             self._heartbeat.stop()
-        for channel in list(self._channels.values()):
-            channel.release()
-        self._channels.clear()
+        self._gate.stop()
+        self._channels.drop_all()
         if hasattr(self, "vhost"):
+            self._node.headcount.left(self.user, self.vhost)
             self.vhost.forget_owner(self)
-        self._sender.give_up()
+        if self.handed_over is None:
+            self._sender.give_up()
         self._node.flush()
 
     async def shut_down(self) -> None:
@@ -229,33 +263,57 @@ class Connection:
         elif self.state is State.HANDSHAKE:
             self.lost("broker shutting down")
 
+    def expel(self, what: "User | VHost", reason: str) -> None:
+        """The user or the vhost is no more."""
+        if self.state is State.RUNNING and (what is self.user or what is self.vhost):
+            self._close(ConnectionFailure(320, reason))
+            limit_ms = self._node.timers.now_ms() + int(CLOSE_TIMEOUT_S * 1000)
+            self._node.timers.call_at(limit_ms, self._end_if_expelled)
+
+    def _end_if_expelled(self) -> None:
+        if self.state is State.CLOSING:
+            self.lost("the client did not answer connection.close")
+
     # Reading
 
     def _process(self, batches: list[Batch]) -> None:
-        """Hand batches to their channels. The one place where a peer's mistakes become closes."""
+        """Hand batches to their channels."""
+        self._answer_mistakes(self._handle_all, batches)
+
+    def _answer_mistakes(self, work: Callable[[T], None], argument: T) -> None:
+        """The one place where a peer's mistakes become closes."""
         try:
-            for number, key, items in batches:
-                channel = self._channels.get(number)
-                if channel is not None and self._holds(channel, key):
-                    self._backlogs.keep(channel, (number, key, items))
-                elif channel is not None and key not in _CHANNEL_LIFE:
-                    try:
-                        channel.handle(key, items)
-                    except AMQPError as error:
-                        self._blame(channel, error, key)
-                elif key == CONNECTION_CLOSE and self._waiting_channels():
-                    self._backlogs.close = (number, key, items)
-                else:
-                    self._connection_method(number, key, items)
-                if self.state is not State.RUNNING and self.state is not State.CLOSING:
-                    return
-            if self._reader.failure is not None:
-                raise self._reader.failure
+            work(argument)
         except ConnectionFailure as failure:
             self._close(failure)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not end the node
             self._log.exception("internal_error", error)
             self._close(ConnectionFailure(541, "internal error"))
+
+    def _handle_all(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            channel = self._channels.get(batch[0])
+            if channel is not None and self._gate.holds(channel, batch[1]):
+                self._backlogs.keep(channel, batch)
+            else:
+                self._handle(channel, *batch)
+            if self.state is not State.RUNNING and self.state is not State.CLOSING:
+                return
+        if self._reader.failure is not None:
+            raise self._reader.failure
+
+    def _handle(self, channel: Channel | None, number: int, key: int, items: list[Any]) -> None:
+        if channel is not None and key not in LIFE_METHODS:
+            if key == BASIC_PUBLISH:
+                items = self._gate.admit(channel, items)
+            try:
+                channel.handle(key, items)
+            except AMQPError as error:
+                self._blame(channel, error, key)
+        elif key == CONNECTION_CLOSE and self._waiting_channels():
+            self._backlogs.close = (number, key, items)
+        else:
+            self._connection_method(number, key, items)
 
     def _blame(self, channel: Channel, error: AMQPError, key: int) -> None:
         """A mistake on a channel closes that channel, unless it closes everything."""
@@ -264,17 +322,11 @@ class Connection:
             raise error
         self._close_channel(channel, error)
 
-    def _holds(self, channel: Channel, key: int) -> bool:
-        """Whether a method has to wait; a publisher that does so because of an alarm is told."""
-        reason = self._node.blocked
-        if key == BASIC_PUBLISH:
-            self._publishes = True
-            if reason is not None and not self._told_blocked:
-                self._tell_blocked(reason)
-        return self._backlogs.holds(channel, key, blocked=reason is not None)
+    # What has to wait
 
     def _tell_blocked(self, reason: str) -> None:
-        if "connection.blocked" in self.capabilities:
+        """A publisher has to wait because of an alarm, and wants to know."""
+        if not self._told_blocked and "connection.blocked" in self.capabilities:
             self._told_blocked = True
             self._write(commands.Connection.Blocked, reason=reason)
 
@@ -283,27 +335,49 @@ class Connection:
         if self._told_blocked:
             self._told_blocked = False
             self._write(commands.Connection.Unblocked)
-        for channel in list(self._channels.values()):
-            if channel.backlog and not channel.suspended:
-                self.resume(channel, lambda: None)
+        self._backlogs.note_partial(0)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Publishes that were kept back may go, as far as the rate allows: each channel in turn."""
+        channels = list(self._channels)
+        self._first = self._first + 1 if self._first + 1 < len(channels) else 0
+        for channel in channels[self._first :] + channels[: self._first]:
+            self._answer_mistakes(self._work_off, channel)
+        self._end_wait()
+
+    def keep_first(self, channel: Channel, batch: Batch) -> None:
+        self._backlogs.keep_first(channel, batch)
 
     def resume(self, channel: Channel, action: Callable[[], None]) -> None:
         """A channel that waited acts, then handles what came meanwhile."""
-        backlog = self._backlogs.take(channel)
         try:
             action()
         except ChannelError as error:
             self._close_channel(channel, error)
         except ConnectionFailure as failure:
             self._close(failure)
+        self._answer_mistakes(self._work_off, channel)
+        if channel.backlog and not channel.suspended:  # publishes that have to wait even now
+            self._process(self._backlogs.take_overtaking(channel))
+        self._end_wait()
+
+    def _work_off(self, channel: Channel) -> None:
+        """Handle what was kept back, in order, up to the first that has to wait."""
+        while channel.backlog and not channel.suspended:
+            if channel.backlog[0][1] == BASIC_PUBLISH and self._gate.closed:
+                return
+            self._handle(channel, *self._backlogs.take_first(channel))
+
+    def _end_wait(self) -> None:
         close = self._backlogs.close
         if close is not None and not self._waiting_channels():
             self._backlogs.close = None
-            backlog.append(close)
-        self._take_turn(backlog)
+            self._process([close])
+        self._end_turn()
 
     def _waiting_channels(self) -> bool:
-        return any(c.suspended or c.backlog for c in self._channels.values())
+        return any(channel.suspended or channel.backlog for channel in self._channels)
 
     def _connection_method(self, number: int, key: int, items: list[object]) -> None:
         if self.state is State.CLOSING:
@@ -314,26 +388,18 @@ class Connection:
             return
         if number == 0:
             self._channel_zero(key, cast("list[bytes]", items))
-        elif key == CHANNEL_OPEN:
-            self._open_channel(number)
-        elif key == CHANNEL_CLOSE:
-            self._peer_closes_channel(number)
-        elif number in self._closing_channels:
-            if key == CHANNEL_CLOSE_OK:
-                self._closing_channels.discard(number)
-        elif key not in commands.INDEX_MAPPING:
-            raise ConnectionFailure(540, f"unknown method {methods.name_of(key)}", method=key)
-        elif key != CHANNEL_CLOSE_OK:
-            raise ConnectionFailure(504, "expected 'channel.open'", method=key)
+        else:
+            self._channels.life_method(number, key, self.channel_max)
 
     def _channel_zero(self, key: int, items: list[bytes]) -> None:
         if key == CONNECTION_CLOSE:
             close = cast("commands.Connection.Close", methods.decode(key, items[0]))
             self._log.info("closed", code=close.reply_code, reason=close.reply_text)
-            self._drop_channels()
-            self.vhost.forget_owner(self)
+            left = self._channels.consumed()
+            self._channels.drop_all()
             self.state = State.CLOSED
-            self._write(commands.Connection.CloseOk)
+            self._parting = trio.Event()
+            when_owner_is_gone(self.vhost, self, left, partial(self._part, self._parting))
         elif key == CONNECTION_UPDATE_SECRET:
             methods.decode(key, items[0])
             self._write(commands.Connection.UpdateSecretOk)
@@ -343,58 +409,67 @@ class Connection:
         else:
             raise ConnectionFailure(540, f"unknown method {methods.name_of(key)}", method=key)
 
-    # Channels
+    # Closing
 
-    def _open_channel(self, number: int) -> None:
-        if number in self._channels:
-            raise ConnectionFailure(504, "second 'channel.open' seen", method=CHANNEL_OPEN)
-        if number in self._closing_channels:
-            return  # sent before the client saw our close
-        count = len(self._channels)
-        if count >= self.channel_max:
-            text = f"number of channels opened ({count}) has reached the negotiated channel_max"
-            raise ConnectionFailure(530, f"{text} ({self.channel_max})")
-        self._channels[number] = Channel(number, self, self._node.plain_properties)
-        self.outbox.write(methods.encode(number, commands.Channel.OpenOk))
-
-    def _peer_closes_channel(self, number: int) -> None:
-        channel = self._channels.pop(number, None)
-        if channel is None and number not in self._closing_channels:
-            raise ConnectionFailure(504, "expected 'channel.open'", method=CHANNEL_CLOSE)
-        if channel is not None:
-            channel.release()
-        self.outbox.write(methods.encode(number, commands.Channel.CloseOk))
+    def _part(self, parting: trio.Event) -> None:
+        self._write(commands.Connection.CloseOk)
+        parting.set()
 
     def _close_channel(self, channel: Channel, error: ChannelError) -> None:
         self._log.warning(
             "channel_error", channel=channel.number, code=error.code, reason=error.text
         )
-        del self._channels[channel.number]
-        self._backlogs.take(channel)
-        self._closing_channels.add(channel.number)
-        self._reader.abandon(channel.number)
-        channel.release()
-        self.outbox.write(
-            methods.encode(channel.number, commands.Channel.Close, **_close_arguments(error))
-        )
-
-    def _drop_channels(self) -> None:
-        for channel in list(self._channels.values()):
-            channel.release()
-        self._channels.clear()
+        self._channels.close(channel, error)
 
     def _close(self, failure: ConnectionFailure) -> None:
         if self.state is not State.RUNNING:
             return
         log = self._log.info if failure.code == 320 else self._log.warning
         log("error", code=failure.code, reason=failure.text)
-        self._drop_channels()
+        self._channels.drop_all()
         self._write_close(failure)
 
     def _write_close(self, failure: ConnectionFailure) -> None:
         self.state = State.CLOSING
         self._reader.failure = None
-        self._write(commands.Connection.Close, **_close_arguments(failure))
+        self._write(commands.Connection.Close, **close_arguments(failure))
+
+    def statistics(self) -> ConnectionStatistics:
+        channels = list(self._channels)
+        waiting = self._backlogs.size_bytes > 0
+        return ConnectionStatistics(
+            name=self.name,
+            state=self.state.name.lower(),
+            channels=len(channels),
+            unacked=sum([len(channel.deliveries.unacked) for channel in channels]),
+            outbox_bytes=self.outbox.size,
+            congested=self.outbox.size > HIGH_BYTES,
+            kept_back=sum([len(channel.backlog) for channel in channels]),
+            kept_back_bytes=self._backlogs.size_bytes,
+            publishes=self._gate.publishes,
+            blocked=self._node.blocked if waiting else None,
+            reading=self.listening,
+            publish_rate=self._gate.rate_per_s,
+            over_rate=self._gate.over_rate,
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Its user is known, and it has not begun to end."""
+        return self.state is State.RUNNING
+
+    @property
+    def channels(self) -> list[Channel]:
+        return list(self._channels)
+
+    def close(self, reason: str) -> None:
+        """An operator wants it to end: tell the client why."""
+        if self.state is State.RUNNING:
+            self._close(ConnectionFailure(320, reason))
+            self._node.flush()
+
+    def channel_statistics(self) -> list[ChannelStatistics]:
+        return [channel.statistics() for channel in self._channels]
 
     # Writing
 
@@ -415,18 +490,6 @@ class Connection:
 
     def _resume_consumers(self) -> None:
         """There is room in the outbox again."""
-        for channel in list(self._channels.values()):
+        for channel in self._channels:
             channel.deliveries.wake_consumers()
         self._node.flush()
-
-
-_CHANNEL_LIFE: Final = frozenset({CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK})
-
-
-def _close_arguments(error: AMQPError) -> dict[str, object]:
-    return {
-        "reply_code": error.code,
-        "reply_text": error.reply_text,
-        "class_id": error.method >> 16,
-        "method_id": error.method & 0xFFFF,
-    }

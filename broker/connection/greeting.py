@@ -10,6 +10,7 @@ from broker.connection.sender import Sender
 from broker.protocol import methods
 from broker.protocol.constants import PROTOCOL_HEADER
 from broker.protocol.frames import Batch, FrameReader
+from broker.security.sasl import Origin
 
 if TYPE_CHECKING:
     from pamqp.base import Frame
@@ -20,12 +21,13 @@ FrameT = TypeVar("FrameT", bound="Frame")
 class Greeting:
     """A `handshake.Peer`."""
 
-    def __init__(self, sender: Sender, reader: FrameReader, *, peer_is_loopback: bool) -> None:
-        self.peer_is_loopback = peer_is_loopback
+    def __init__(self, sender: Sender, reader: FrameReader, origin: Origin) -> None:
+        self.origin = origin
         self._sender = sender
         self._transport = sender.transport
         self._reader = reader
         self._batches: deque[Batch] = deque()
+        self.received = b""  # the header and what came with it
 
     @property
     def left_over(self) -> list[Batch]:
@@ -39,6 +41,7 @@ class Greeting:
             if not received:
                 raise HandshakeFailed("the client closed the socket before its protocol header")
             data += received
+        self.received = data
         rest = data[len(PROTOCOL_HEADER) :]
         if rest and data.startswith(PROTOCOL_HEADER):
             self._batches.extend(self._reader.feed(rest))

@@ -3,13 +3,16 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-import trio
 from pamqp import commands
 
-from broker.auth import User, Users, parse_amqplain, parse_plain
 from broker.config import Config
 from broker.protocol.constants import FRAME_MIN_BYTES, PROTOCOL_HEADER
 from broker.protocol.errors import ConnectionFailure
+from broker.protocol.stream_wire import HEADER_MARK
+from broker.security.limits import Headcount
+from broker.security.login import Doorkeeper
+from broker.security.sasl import Origin, parse_amqplain, parse_plain
+from broker.security.user import User
 from broker.version import VERSION
 
 if TYPE_CHECKING:
@@ -50,10 +53,14 @@ class HandshakeFailed(Exception):  # noqa: N818 - it ends the connection without
     """The socket is to be closed without a connection.close."""
 
 
+class OtherProtocol(Exception):  # noqa: N818 - nobody made a mistake
+    """The client wants to speak the stream protocol."""
+
+
 class Peer(Protocol):
     """The client, as far as a handshake goes."""
 
-    peer_is_loopback: bool
+    origin: Origin
 
     async def receive_header(self) -> bytes: ...
     async def expect(self, kind: type[FrameT]) -> FrameT: ...
@@ -73,16 +80,30 @@ class Session:
     capabilities: frozenset[str]
     client_name: str  # chosen by the client; empty if it chose none
     client_product: str
+    client_properties: "Table"
+    mechanism: str
 
 
-async def shake_hands(
-    peer: Peer, config: Config, users: Users, vhosts: "dict[str, VHost]", *, full: bool
-) -> Session:
+class House(Protocol):
+    """The node, as far as a handshake goes."""
+
+    config: Config
+    vhosts: "dict[str, VHost]"
+    doorkeeper: Doorkeeper
+    headcount: Headcount
+
+
+async def shake_hands(peer: Peer, node: House, *, full: bool) -> Session:
     """Raises ConnectionFailure for what AMQP answers, HandshakeFailed for what it does not.
 
+    OtherProtocol leaves the socket to whoever speaks that.
     `full` says that the node has as many connections as it may have.
     """
-    if await peer.receive_header() != PROTOCOL_HEADER:
+    config = node.config
+    header = await peer.receive_header()
+    if header.startswith(HEADER_MARK):
+        raise OtherProtocol
+    if header != PROTOCOL_HEADER:
         await peer.send_raw(PROTOCOL_HEADER)
         raise HandshakeFailed("protocol header is not AMQP 0-9-1")
     await peer.send(
@@ -90,15 +111,14 @@ async def shake_hands(
         version_major=0,
         version_minor=9,
         server_properties=SERVER_PROPERTIES,
-        mechanisms="PLAIN AMQPLAIN",
+        mechanisms=_mechanisms(peer.origin),
         locales="en_US",
     )
     start_ok = await peer.expect(commands.Connection.StartOk)
     client = start_ok.client_properties
     capabilities = _capabilities(client)
-    user = _log_in(start_ok, users, peer_is_loopback=peer.peer_is_loopback)
+    user = await _log_in(start_ok, peer, node.doorkeeper)
     if user is None:
-        await trio.sleep(config.auth_failure_delay_s)
         if "authentication_failure_close" not in capabilities:
             raise HandshakeFailed("login refused")
         raise ConnectionFailure(
@@ -115,13 +135,14 @@ async def shake_hands(
     tune_ok = await peer.expect(commands.Connection.TuneOk)
     _check_tuning(tune_ok, config)
     opening = await peer.expect(commands.Connection.Open)
-    vhost = vhosts.get(opening.virtual_host)
+    vhost = node.vhosts.get(opening.virtual_host)
     if vhost is None:
         raise _not_allowed(f"vhost {opening.virtual_host} not found")
     if not user.may_enter(vhost.name):
         raise _not_allowed(f"access to vhost '{vhost.name}' refused for user '{user.name}'")
     if full:
         raise _not_allowed(f"connection limit ({config.connections_max}) is reached")
+    node.headcount.check_connection(user, vhost)
     return Session(
         user=user,
         vhost=vhost,
@@ -131,7 +152,14 @@ async def shake_hands(
         capabilities=capabilities,
         client_name=_string(client.get("connection_name")),
         client_product=_string(client.get("product")),
+        client_properties=client,
+        mechanism=start_ok.mechanism,
     )
+
+
+def _mechanisms(origin: Origin) -> str:
+    """Clients take the first that they know: whoever shows a certificate means to use it."""
+    return "PLAIN AMQPLAIN" if origin.certified_name is None else "EXTERNAL PLAIN AMQPLAIN"
 
 
 def _not_allowed(text: str) -> ConnectionFailure:
@@ -149,9 +177,12 @@ def _capabilities(client_properties: "Table") -> frozenset[str]:
     return frozenset(name for name, value in announced.items() if value is True)
 
 
-def _log_in(
-    start_ok: commands.Connection.StartOk, users: Users, *, peer_is_loopback: bool
+async def _log_in(
+    start_ok: commands.Connection.StartOk, peer: Peer, doorkeeper: Doorkeeper
 ) -> User | None:
+    origin = peer.origin
+    if start_ok.mechanism == "EXTERNAL" and origin.certified_name is not None:
+        return await doorkeeper.admit(origin.certified_name, origin.host)
     response = start_ok.response
     raw = response.encode() if isinstance(response, str) else response
     try:
@@ -163,7 +194,7 @@ def _log_in(
             raise HandshakeFailed(f"unknown SASL mechanism {start_ok.mechanism!r}")
     except ValueError as error:
         raise HandshakeFailed(f"malformed {start_ok.mechanism} response: {error}") from error
-    return users.authenticate(name, password, peer_is_loopback=peer_is_loopback)
+    return await doorkeeper.log_in(name, password, origin.host)
 
 
 def _check_tuning(tune_ok: commands.Connection.TuneOk, config: Config) -> None:

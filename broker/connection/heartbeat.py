@@ -15,6 +15,7 @@ class Watched(Protocol):
     outbox: Outbox
     heard: bool
     spoke: bool
+    listening: bool  # what the client sends is being read
 
     def mark_dirty(self) -> None: ...
     def lost(self, reason: str) -> None: ...
@@ -39,7 +40,8 @@ class Heartbeat:
         connection = self._connection
         if connection is None:
             return
-        self._silent = 0 if connection.heard else self._silent + 1
+        heard = connection.heard or not connection.listening
+        self._silent = 0 if heard else self._silent + 1
         connection.heard = False
         if self._silent >= TICKS_TILL_LOST:
             connection.lost("missed heartbeats from the client")

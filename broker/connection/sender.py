@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import trio
 
-from broker.connection.transport import SocketTransport
+from broker.connection.transport import Transport
 
 
 class Sender:
     """Flushes an outbox. A task takes over where the kernel is full."""
 
-    def __init__(self, transport: SocketTransport, on_relief: Callable[[], None]) -> None:
+    def __init__(self, transport: Transport, on_relief: Callable[[], None]) -> None:
         self.transport = transport
         self.outbox = transport.outbox
         self.nursery: trio.Nursery | None = None  # for the task; set while the connection runs

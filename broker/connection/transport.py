@@ -2,35 +2,55 @@
 
 import contextlib
 import os
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
 
 import trio
 
 from flow_control.outbox import Outbox
+from queues.stream.ranges import ByteRange
 
-# One read is one batch: large enough to spread the cost of a turn of the loop over hundreds of
-# messages, small enough that other connections are served within a few milliseconds.
-READ_BYTES: Final = 256 * 1024
+READ_BYTES: Final = 64 * 1024  # unless the caller says otherwise
+SENDFILE_BYTES: Final = 4 * 1024 * 1024  # in one call in a thread
+
+
+class Transport(Protocol):
+    """What connections see of a socket: `SocketTransport`, or `TlsTransport` around one."""
+
+    outbox: Outbox
+    broken: bool  # the peer is gone; nothing more can be written
+
+    @property
+    def idle(self) -> bool: ...
+    async def receive(self, bytes_max: Callable[[], int] = ...) -> bytes: ...
+    def flush_nowait(self) -> None: ...
+    async def wait_writable(self) -> None: ...
+    def send_now(self, views: list[memoryview]) -> int: ...
+    async def send_file(self, part: ByteRange) -> int: ...
+    def send_eof(self) -> None: ...
+    def reset(self) -> None: ...
+    async def aclose(self) -> None: ...
 
 
 class SocketTransport:
     """Plain TCP. Goes around Trio's stream so that `flush_nowait` needs no task switch."""
 
-    __slots__ = ("_fd", "_rest", "_stream", "broken", "outbox")
+    __slots__ = ("_rest", "_stream", "broken", "fd", "outbox")
 
     def __init__(self, stream: trio.SocketStream, outbox: Outbox) -> None:
         self._stream = stream
-        self._fd = stream.socket.fileno()
+        self.fd = stream.socket.fileno()
         self._rest = memoryview(b"")  # taken from the outbox, not yet by the kernel
         self.outbox = outbox
         self.broken = False  # the peer is gone; nothing more can be written
 
-    async def receive(self) -> bytes:
-        """Bytes as soon as there are any; none at the end of the stream."""
+    async def receive(self, bytes_max: Callable[[], int] = lambda: READ_BYTES) -> bytes:
+        """Bytes as soon as there are any, and no more than are wanted then; none at the end."""
         while True:
-            await trio.lowlevel.wait_readable(self._fd)
+            await trio.lowlevel.wait_readable(self.fd)
             try:
-                return os.read(self._fd, READ_BYTES)
+                return os.read(self.fd, bytes_max())
             except BlockingIOError:
                 continue
             except OSError:
@@ -56,7 +76,7 @@ class SocketTransport:
         if self.broken:
             return self._drop()
         try:
-            count = os.write(self._fd, self._rest)
+            count = os.write(self.fd, self._rest)
         except BlockingIOError:
             return False
         except OSError:
@@ -72,8 +92,24 @@ class SocketTransport:
         self._rest = memoryview(b"")
         return True
 
+    # Answers of the stream protocol, which go by themselves and not through the outbox
+
+    def send_now(self, views: list[memoryview]) -> int:
+        """How many bytes were taken. Raises BlockingIOError, or OSError if the peer is gone."""
+        return os.writev(self.fd, views)
+
+    async def send_file(self, part: ByteRange) -> int:
+        """The same for some of a file, in a thread: it may have to be read from disk."""
+        count = min(part.length, SENDFILE_BYTES)
+        sent = await trio.to_thread.run_sync(
+            partial(os.sendfile, self.fd, part.file.fileno(), part.position, count)
+        )
+        if not sent:
+            raise OSError("a file is shorter than it was")
+        return sent
+
     async def wait_writable(self) -> None:
-        await trio.lowlevel.wait_writable(self._fd)
+        await trio.lowlevel.wait_writable(self.fd)
 
     def send_eof(self) -> None:
         """Tell the peer that nothing more will come."""

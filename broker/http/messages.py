@@ -8,22 +8,35 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import trio
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from broker.security.user import User
 
 
 class HttpError(Exception):
     """A request that is answered with an error status; raised by routes and by the server."""
 
-    def __init__(self, status: int, reason: str, *, headers: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        *,
+        error: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """`error` is the short name of it that RabbitMQ has, where that is not the status's."""
         super().__init__(reason)
         self.status = HTTPStatus(status)
         self.reason = reason
+        self.error = error or self.status.phrase
         self.headers = dict(headers or {})
 
     def response(self) -> Response:
         return json_response(
-            {"error": self.status.phrase, "reason": self.reason},
+            {"error": self.error, "reason": self.reason},
             status=self.status,
             headers=self.headers,
         )
@@ -38,8 +51,14 @@ class Request:
     query: Mapping[str, list[str]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    peer: str = ""  # the client's address; empty if it has none
+    scheme: str = "http"
     # What the route's pattern named in the path, percent-decoded.
     parameters: Mapping[str, str] = field(default_factory=dict)
+    # Who asks, where another node has found that out and passed the request on.
+    caller: User | None = None
+    # Returns when the client is gone, for routes that wait long for something.
+    hangup: Callable[[], Awaitable[None]] = trio.sleep_forever
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

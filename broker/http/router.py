@@ -43,8 +43,12 @@ class Router:
 
     def __init__(self) -> None:
         self._routes_by_length: dict[int, list[_Route]] = {}
+        self._unlisted: set[tuple[str, str]] = set()
 
-    def add(self, method: str, pattern: str, handler: RouteHandler) -> None:
+    def add(self, method: str, pattern: str, handler: RouteHandler, *, listed: bool = True) -> None:
+        """`listed`: the description of the management API names it."""
+        if not listed:
+            self._unlisted.add((method, pattern))
         assert pattern.startswith("/"), pattern
         segments = tuple(pattern.split("/"))
         routes = self._routes_by_length.setdefault(len(segments), [])
@@ -56,9 +60,22 @@ class Router:
         assert method not in route.handlers, f"{method} {pattern} has a route already"
         route.handlers[method] = handler
 
+    def listed(self) -> list[tuple[str, str]]:
+        """All methods and patterns, but for those that were added as unlisted."""
+        every = [
+            (method, "/".join(route.segments))
+            for routes in self._routes_by_length.values()
+            for route in routes
+            for method in route.handlers
+        ]
+        return [one for one in every if one not in self._unlisted]
+
     async def dispatch(self, request: Request) -> Response:
         """Answer a request whose path is still percent-encoded; HttpError if there is no route."""
         segments = [decode_segment(segment) for segment in request.path.split("/")]
+        in_api = segments[1:2] == ["api"]
+        if in_api and not segments[-1]:
+            segments.pop()  # with a slash at the end it is the same path, as in RabbitMQ
         method = "GET" if request.method == "HEAD" else request.method
         allowed: set[str] = set()
         for route in self._routes_by_length.get(len(segments), ()):
@@ -71,7 +88,8 @@ class Router:
             allowed |= route.handlers.keys()
         if allowed:
             raise _method_not_allowed(request.method, allowed)
-        raise HttpError(404, "there is nothing at this path")
+        error = "Object Not Found" if in_api else None  # RabbitMQ's name for it
+        raise HttpError(404, "there is nothing at this path", error=error)
 
 
 def _is_parameter(segment: str) -> bool:

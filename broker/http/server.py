@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -15,12 +17,22 @@ from broker.http.messages import HttpError, Request, Response, split_target
 from broker.version import VERSION
 
 if TYPE_CHECKING:
+    import ssl
+
     from broker.http.router import Router
 
 StreamHandler = Callable[[trio.abc.Stream], Awaitable[None]]
 
 READ_BYTES = 65536
 BODILESS_STATUSES = frozenset({204, 304})
+# What browsers may make of an answer, unless it says otherwise itself: nothing but its data.
+SECURITY_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 
 _log = logs.get("http")
 
@@ -33,6 +45,8 @@ class HttpLimits:
     header_bytes_max: int = 16384
     # A body is held in memory. This fits the import of a large set of definitions.
     body_bytes_max: int = 16 * 2**20
+    # Of all requests at a time: whoever has not even logged in may send one.
+    bodies_bytes_max: int = 256 * 2**20
     # A browser's or a scraper's pool of open connections; beyond it something is leaking.
     connections_max: int = 1024
     # Longer than the usual scrape interval, so that a scraper keeps its connection.
@@ -50,10 +64,11 @@ def make_handler(router: Router, limits: HttpLimits | None = None) -> StreamHand
     """Return what `trio.serve_listeners` runs for each connection."""
     limits = limits or HttpLimits()
     open_count = 0
+    bodies = _Bodies()
 
     async def handle(stream: trio.abc.Stream) -> None:
         nonlocal open_count
-        connection = _HttpConnection(stream, router, limits)
+        connection = _HttpConnection(stream, router, limits, bodies)
         open_count += 1
         try:
             async with stream:
@@ -65,15 +80,55 @@ def make_handler(router: Router, limits: HttpLimits | None = None) -> StreamHand
             pass  # The peer is gone: nobody is left to tell.
         finally:
             open_count -= 1
+            connection.forget_body()
 
     return handle
+
+
+def make_tls_handler(
+    handle: StreamHandler,
+    context: Callable[[], ssl.SSLContext],
+    limits: HttpLimits | None = None,
+) -> StreamHandler:
+    """The same under TLS, by the certificate that there is when a client comes."""
+    limits = limits or HttpLimits()
+    shaking_hands = trio.CapacityLimiter(limits.connections_max)
+
+    async def handle_tls(stream: trio.abc.Stream) -> None:
+        if not shaking_hands.available_tokens:
+            await trio.aclose_forcefully(stream)
+            return
+        tls = trio.SSLStream(stream, context(), server_side=True, https_compatible=True)
+        try:
+            async with shaking_hands:
+                with trio.fail_after(limits.request_s):
+                    await tls.do_handshake()
+        except (trio.BrokenResourceError, trio.TooSlowError) as error:
+            _log.debug("tls_failed", peer=_peer(stream), reason=str(error.__cause__ or error))
+            await trio.aclose_forcefully(stream)
+        else:
+            await handle(tls)
+
+    return handle_tls
+
+
+class _Bodies:
+    """Those of all requests that are under way."""
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
 
 
 class _HttpConnection:
     """One client's connection."""
 
-    def __init__(self, stream: trio.abc.Stream, router: Router, limits: HttpLimits) -> None:
+    def __init__(
+        self, stream: trio.abc.Stream, router: Router, limits: HttpLimits, bodies: _Bodies
+    ) -> None:
+        self._bodies = bodies
+        self._body_bytes = 0  # of the request under way
         self._stream = stream
+        self._peer = _peer(stream)
         self._router = router
         self._limits = limits
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.header_bytes_max)
@@ -89,6 +144,7 @@ class _HttpConnection:
             if request is None:
                 return
             response = await self._answer(request)
+            self.forget_body()
             if not await self._send(response, head_only=request.method == "HEAD"):
                 return
             if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
@@ -97,6 +153,7 @@ class _HttpConnection:
 
     async def refuse(self, error: HttpError) -> None:
         """Answer with an error and end the connection."""
+        self.forget_body()
         _log.debug("refused", status=int(error.status), reason=error.reason)
         error.headers["Connection"] = "close"
         if self._http.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
@@ -114,7 +171,9 @@ class _HttpConnection:
                 if not isinstance(head, h11.Request):
                     return None
                 self._check_head(head)
-                return _make_request(head, await self._receive_body(head))
+                body = await self._receive_body(head)
+                scheme = "https" if isinstance(self._stream, trio.SSLStream) else "http"
+                return _make_request(head, body, self._peer, scheme, self._hangup)
             except h11.RemoteProtocolError as error:
                 raise HttpError(error.error_status_hint, f"malformed request: {error}") from None
         raise HttpError(408, "the request took too long to arrive")
@@ -140,9 +199,18 @@ class _HttpConnection:
         body = bytearray()
         while isinstance(event := await self._next_event(), h11.Data):
             body += event.data
+            self._body_bytes += len(event.data)
+            self._bodies.held_bytes += len(event.data)
             if len(body) > self._limits.body_bytes_max:
                 raise self._body_too_large()
+            if self._bodies.held_bytes > self._limits.bodies_bytes_max:
+                raise HttpError(503, "too much is being sent at the same time")
         return bytes(body)
+
+    def forget_body(self) -> None:
+        """The request is answered, or given up."""
+        self._bodies.held_bytes -= self._body_bytes
+        self._body_bytes = 0
 
     def _body_too_large(self) -> HttpError:
         return HttpError(413, f"the body is larger than {self._limits.body_bytes_max} bytes")
@@ -160,11 +228,22 @@ class _HttpConnection:
     async def _receive_some(self) -> None:
         self._http.receive_data(bytes(await self._stream.receive_some(READ_BYTES)))
 
+    async def _hangup(self) -> None:
+        """Return when the client is gone. If it sends more meanwhile, nobody can tell."""
+        if isinstance(self._stream, trio.SocketStream) and not self._http.trailing_data[0]:
+            with contextlib.suppress(OSError):
+                if await self._stream.socket.recv(1, socket.MSG_PEEK):
+                    await trio.sleep_forever()
+            return
+        await trio.sleep_forever()
+
     async def _answer(self, request: Request) -> Response:
         try:
             response = await self._router.dispatch(request)
         except HttpError as error:
             response = error.response()
+        except trio.BrokenResourceError:
+            raise  # the route has waited for `Request.hangup`
         except Exception as error:  # noqa: BLE001 - one route's bug must not take the node down
             _log.exception("bug", error, method=request.method, path=request.path)
             response = HttpError(500, "internal error, see the node's log").response()
@@ -174,7 +253,7 @@ class _HttpConnection:
     async def _send(self, response: Response, *, head_only: bool) -> bool:
         """Send a response; False if the client did not take it in time."""
         headers = {"Date": formatdate(usegmt=True), "Server": f"leveret/{VERSION}"}
-        headers |= response.headers
+        headers |= SECURITY_HEADERS | dict(response.headers)
         if response.status not in BODILESS_STATUSES:
             headers["Content-Length"] = str(len(response.body))
         head = h11.Response(status_code=response.status, headers=list(headers.items()))
@@ -196,12 +275,32 @@ class _HttpConnection:
                 left -= len(data)
 
 
-def _make_request(head: h11.Request, body: bytes) -> Request:
+def _peer(stream: trio.abc.Stream) -> str:
+    if isinstance(stream, trio.SSLStream):
+        stream = stream.transport_stream
+    if not isinstance(stream, trio.SocketStream):
+        return ""
+    try:
+        return str(stream.socket.getpeername()[0])
+    except OSError:  # gone before it was looked at
+        return ""
+
+
+def _make_request(
+    head: h11.Request, body: bytes, peer: str, scheme: str, hangup: Callable[[], Awaitable[None]]
+) -> Request:
     path, query = split_target(head.target)
     headers: dict[str, str] = {}
     for raw_name, raw_value in head.headers:
         name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return Request(
-        method=head.method.decode("ascii"), path=path, query=query, headers=headers, body=body
+        method=head.method.decode("ascii"),
+        path=path,
+        query=query,
+        headers=headers,
+        body=body,
+        peer=peer,
+        scheme=scheme,
+        hangup=hangup,
     )

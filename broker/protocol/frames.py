@@ -104,6 +104,12 @@ class FrameReader:
         self._limit = frame_max - FRAME_OVERHEAD_BYTES
         self._message_bytes_max = message_bytes_max
 
+    @property
+    def partial_bytes(self) -> int:
+        """What is held of frames and contents that have not come to their end."""
+        held = sum([len(data) for data in self._held])
+        return held + sum([len(assembly.buffer) for assembly in self._open.values()])
+
     def abandon(self, channel: int) -> None:
         """We closed this channel: skip what still comes for it, until the peer's close-ok."""
         self._open[channel] = _ABANDONED

@@ -227,7 +227,7 @@ def check_table(data: bytes, pos: int, end: int) -> None:
                 pos = _skip_value(data, pos, 1)
     except (IndexError, struct.error) as error:
         raise ValueError(f"malformed field table: {error}") from error
-    if pos != end:
+    if pos != end or end > len(data):
         raise ValueError("field value runs past its table")
 
 

@@ -1,30 +1,39 @@
 """One member of a Raft group without I/O: what a host calls, and what the host owes in return.
 
-    step(msg, now)  tick(now)  suspect_leader(now)  peer_down(node, now)  peer_up(node)
-    propose(payload)  read_index(context)  transfer(to)
+    step(msg, now)  tick(now)  campaign(now)
+    suspect_leader(now)  peer_down(node, now)  peer_up(node, now)
+    propose(payload)  propose_conf(change)  read_index(context)  transfer(to)
     persisted(wseq)  applied(index)  compacted(index)  fetched(peer, entries)  snapshot(peer, snap)
     ready() → Ready | None
 
 After any of these calls the host takes `ready()`, and
 - writes in order, one disk order per group, and reports each durable write by `persisted(wseq)`,
   which stands for all before it; a failed write ends the node, it is never reported or retried;
-- sends the messages; they may be lost, doubled, or come in any order;
+- sends the messages; they may be lost, doubled, or come in any order (but appends that overtake
+  each other are sent again: all of them, also empty ones, belong in one lane);
 - applies committed entries up to `apply_to` (payloads by `entries(first, last)`, or from its own
-  store where that gives None) and then calls `applied(apply_to)`;
+  store where that gives None) and then calls `applied(apply_to)`; empty entries and those that
+  `config_of` knows are the core's own, and no state machine's;
+- keeps `config_at(index)` with each snapshot it makes, and finds the configurations in the log
+  above it when it starts again;
 - calls `tick` at `next_deadline`; an idle group has none;
 - bounds what it proposes: payloads stay in memory (`log.held_bytes`) until they are applied;
 - hears of dead, living and restarted nodes itself, and says so: `suspect_leader` within an election
-  time of the last sign of life, `peer_down`, `peer_up` (also for a node with a new boot id).
+  time of the last sign of life, `peer_down`, `peer_up` (also for a node with a new boot id). What
+  was on its way is then lost: snapshots that were asked for are asked for again. Between `down`
+  and `up` no message of that node comes: one would be taken for a sign of life.
 
 A failed assertion means that this replica can no longer vouch for its log: the host must stop it.
 """
 
+from collections.abc import Container, Sequence
 from random import Random
 
-from queues.raft.config import DEFAULTS, Config, Tunables
+from queues.raft.config import DEFAULTS, Change, ConfChangeError, Config, Step, Tunables
 from queues.raft.election import Elector
 from queues.raft.log import RaftLog
 from queues.raft.messages import (
+    NO_OP,
     Append,
     AppendReply,
     Entry,
@@ -37,7 +46,7 @@ from queues.raft.messages import (
     Vote,
     VoteReply,
 )
-from queues.raft.ready import NotLeaderError, Ready
+from queues.raft.ready import NotLeaderError, Ready, Role
 from queues.raft.replica import LEADER
 
 
@@ -53,26 +62,33 @@ class Raft(Elector):
         *,
         hard: tuple[int, NodeId | None] = (0, None),
         log: RaftLog | None = None,
+        configs: Sequence[tuple[int, Config]] = (),
         applied: int | None = None,
         tunables: Tunables = DEFAULTS,
+        down: Container[NodeId] = (),
     ) -> None:
         """A new member, or one as its disk has it: everything in `log` is durable.
 
-        `applied` is how far the host's state is: at the last snapshot, or beyond it.
+        `config` is that of the snapshot, else the one that the group began with; a node that is
+        to be added is not in it. `configs`: index and configuration of each entry above the
+        snapshot that brings one. `applied` is how far the host's state is: at the last snapshot,
+        or beyond it. `down` is the host's own set of nodes that are not up, which it changes
+        before it says so: a leader looks there when it meets its followers.
         """
         log = RaftLog() if log is None else log
         super().__init__(
             node,
-            config,
+            ((log.offset, config), *configs),
             hard=hard,
             log=log,
             applied=log.offset if applied is None else applied,
             tunables=tunables,
             random=random,
+            down=down,
         )
-        if config.voters == (node,):
+        if self.config.voters == (node,):
             self._lead_alone()
-        elif node in config.voters:
+        else:
             self._await_election(now)
 
     def step(self, msg: Message, now: float) -> None:
@@ -134,6 +150,10 @@ class Raft(Elector):
         else:
             self._campaign(now)
 
+    @property
+    def takes_proposals(self) -> bool:
+        return self.role is LEADER and self._transferee is None
+
     def propose(self, payload: bytes) -> tuple[int, int]:
         """Append to the log; (term, index). Raises NotLeaderError.
 
@@ -151,6 +171,35 @@ class Raft(Elector):
             self._wake()
         return self.term, index
 
+    def propose_conf(self, change: Change) -> tuple[int, int]:
+        """Append a change of members, which holds at once; (term, index).
+
+        One at a time, and none before this term has committed an entry: only so do any two
+        majorities that may decide share a voter. Raises NotLeaderError, ConfChangeError.
+        """
+        if not self.takes_proposals:
+            raise NotLeaderError(self.leader if self.role is not LEADER else self._transferee)
+        if self._resumed:
+            self._renew_term()
+            self._term_start = self.log.append(self.term, NO_OP)
+            self._dirty = True
+        self._check_timely(change)
+        index = self._change_members(change.applied_to(self.config))
+        return self.term, index
+
+    def _check_timely(self, change: Change) -> None:
+        if self._change_under_way():
+            raise ConfChangeError("another change of members is under way", later=True)
+        if self.commit < self._term_start:
+            raise ConfChangeError("the leader has committed nothing in its term yet", later=True)
+        if change.step is Step.PROMOTE:
+            peer = self._peer(change.node)
+            # It must have the entry that made it a learner, however short the log is: one that was
+            # removed for having forgotten all must not vote in a term that it may have voted in.
+            wanted = max(self.log.last - self.tunables.append_entries_max, self._configs[-1][0])
+            if peer is not None and (peer.down or peer.match < wanted):
+                raise ConfChangeError(f"{change.node} has not caught up", later=True)
+
     def read_index(self, context: object) -> None:
         """Ask for a ReadState; dropped if the role changes first. Raises NotLeaderError."""
         if self.role is not LEADER:
@@ -158,18 +207,25 @@ class Raft(Elector):
         self._start_read(context)
 
     def transfer(self, to: NodeId) -> None:
-        """Hand leadership over; proposals are refused meanwhile. Raises NotLeaderError."""
+        """Hand leadership over; proposals are refused meanwhile. Raises NotLeaderError.
+
+        To one whose node is down nothing happens.
+        """
         if self.role is not LEADER:
             raise NotLeaderError(self.leader)
         peer = self._peer(to)
         assert peer is not None, "no such voter to hand over to"
-        self._start_transfer(peer)
+        assert peer.voter, "no such voter to hand over to"
+        if not peer.down:
+            self._start_transfer(peer)
 
     def persisted(self, wseq: int) -> None:
         """That write and all before it are on disk. Only this makes anything durable (rule 2)."""
         self._settle(wseq)
         if self.role is LEADER:
             self._advance_commit()
+        elif self.role is Role.CANDIDATE:
+            self._win_alone()
 
     def entries(self, first: int, last: int) -> list[Entry] | None:
         """Entries not yet applied; None after a restart, when only the disk has them."""
@@ -187,6 +243,9 @@ class Raft(Elector):
         assert index <= self.applied_index
         if index > self.log.offset:
             self.log.compact(index)
+            configs = self._configs
+            while len(configs) > 1 and configs[1][0] <= index:
+                del configs[0]
 
     def ready(self) -> Ready | None:
         """Everything to be done since the last call; None if that is nothing."""

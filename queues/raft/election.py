@@ -17,9 +17,12 @@ class Elector(Leader):
         """The sole voter leads at once: nobody else can, and nobody saw its unwritten entries.
 
         After a restart all that is on its disk is committed, and it writes nothing until there is
-        something to propose: a node has many idle groups.
+        something to propose: a node has many idle groups. Learners have seen unwritten entries:
+        where there are any it begins a new term, on disk before they hear of it.
         """
-        if self.vote == self.node:
+        if self.config.learners:
+            self._stand()
+        elif self.vote == self.node:
             self.role = LEADER
             self.leader = self.node
             self._resumed = True
@@ -37,23 +40,43 @@ class Elector(Leader):
         self._resumed = False
         self._term_start = self.log.last + 1
 
-    def suspect_leader(self, now: float) -> None:
-        """The leader's node is gone, or says that it leads this group no more."""
-        if self.leader is not None and self.leader != self.node:
-            rank = self.config.rank_after(self.leader, self.node)
-            self.leader = None
-            wait = (rank + self.random.random()) * self.tunables.rank_s
-            self.deadline = now + wait
-            self._dirty = True
+    def campaign(self, now: float) -> None:
+        """Lead if the others agree, without waiting for a time-out: for the first of a new group.
+
+        The others may not have the group yet: it asks again soon, a few times.
+        """
+        if self.leader is None and self._may_stand() and self.role is not Role.CANDIDATE:
+            self._tries = self.tunables.first_tries
+            self._campaign(now)
 
     def _campaign(self, now: float) -> None:
         """Ask first whether an election could be won: nothing changes anywhere if it could not."""
-        self._await_election(now)
+        if self._tries:
+            rank = self._place_in_line()
+            self._stand_in_line(1.0 + rank, now, self._tries - 1)
+        else:
+            self._await_election(now)
         self.role = Role.PRE_CANDIDATE
         self.leader = None
-        self._votes = {self.node: True}
+        self._votes = {}
+        if self._collect(self.node, granted=True):
+            self._request_votes(now, transfer=False)  # the sole voter
+            return
         for to in self._others():
             self._send(PreVote(to, self.node, self.term + 1, self.log.last, self.log.last_term))
+
+    def _place_in_line(self) -> float:
+        """Who led last goes first; the others spread, so that not one node leads all groups."""
+        if self.vote == self.node or not self.term:
+            return 0.0
+        return 1.0 + self.random.random() * (len(self.config.voters) - 1)
+
+    def peer_up(self, node: NodeId, now: float) -> None:
+        """That node is back, or has started anew: find a leader together, or tell it who leads."""
+        if self.role is LEADER:
+            self._reach(node)
+        elif self.leader is None and self.role is not Role.CANDIDATE and self._may_stand():
+            self._stand_in_line(self._place_in_line(), now, self.tunables.hasty_tries)
 
     def _stand(self) -> None:
         self.role = Role.CANDIDATE
@@ -63,6 +86,11 @@ class Elector(Leader):
         self._hard_dirty = True
         self._votes = {self.node: True}
         self._dirty = True
+
+    def _win_alone(self) -> None:
+        """The sole voter's own vote elects it, once that is on disk."""
+        if self.config.voters == (self.node,) and not self._hard_dirty and not self._outstanding:
+            self._become_leader()
 
     def _request_votes(self, now: float, *, transfer: bool) -> None:
         self._await_election(now)
@@ -75,11 +103,11 @@ class Elector(Leader):
         return [voter for voter in self.config.voters if voter != self.node]
 
     def _on_timeout_now(self, _msg: TimeoutNow, now: float) -> None:
-        if self.role is FOLLOWER:
+        if self.role is FOLLOWER and self._may_stand():
             self._request_votes(now, transfer=True)
 
     def _on_pre_vote(self, msg: PreVote, now: float) -> None:
-        if msg.frm not in self.config.voters:
+        if not self._may_be_voter(msg):
             return
         if msg.term > self.term and msg.frm == self.leader:
             self.suspect_leader(now)  # it campaigns, so it leads no more
@@ -88,11 +116,27 @@ class Elector(Leader):
             and self.leader is None
             and self.log.is_up_to_date(msg.last_index, msg.last_term)
         )
+        if granted and self.role is Role.PRE_CANDIDATE and msg.frm < self.node:
+            # Two that ask each other at once would both go on, and split the votes: one gives way.
+            self.role = FOLLOWER
+            self._votes = None
         term = msg.term if granted else self.term
         self._send(PreVoteReply(msg.frm, self.node, term, granted))
         self._tell_who_leads(msg.frm)
 
+    def _may_be_voter(self, msg: PreVote | Vote) -> bool:
+        """Strangers are those removed, who disturb nobody, and voters that this log does not know.
+
+        The latter matter: a majority may need the one to be elected and the other's vote for it.
+        They can be told apart by what they have. Who is counted is for the candidate to say.
+        """
+        return msg.frm in self.config.voters or self.log.is_up_to_date(
+            msg.last_index, msg.last_term
+        )
+
     def _on_vote(self, msg: Vote, now: float) -> None:
+        if not self._may_be_voter(msg):
+            return
         granted = (
             self.vote in (None, msg.frm)
             and self.leader is None
@@ -107,7 +151,7 @@ class Elector(Leader):
 
     def _heeds_vote(self, msg: Vote) -> bool:
         """Removed members and those that only lost sight of a living leader disturb nobody."""
-        if msg.frm not in self.config.voters:
+        if not self._may_be_voter(msg):
             return False
         if msg.transfer or self.leader is None or self.leader == msg.frm:
             return True
@@ -122,16 +166,29 @@ class Elector(Leader):
 
     def _on_pre_vote_reply(self, msg: PreVoteReply, now: float) -> None:
         asked = self.role is Role.PRE_CANDIDATE and msg.term == self.term + 1
-        if asked and self._tally(msg.frm, granted=msg.granted):
+        if asked and self._collect(msg.frm, granted=msg.granted):
             self._request_votes(now, transfer=False)
 
-    def _on_vote_reply(self, msg: VoteReply, _now: float) -> None:
-        if self.role is Role.CANDIDATE and self._tally(msg.frm, granted=msg.granted):
+    def _on_vote_reply(self, msg: VoteReply, now: float) -> None:
+        if self.role is not Role.CANDIDATE:
+            return
+        if self._collect(msg.frm, granted=msg.granted):
             self._become_leader()
+        elif self._tries and self._cannot_win():
+            self._stand_in_line(1.0 + self._place_in_line(), now, self._tries)
 
-    def _tally(self, frm: NodeId, *, granted: bool) -> bool:
-        """Count a vote; whether a quorum is reached."""
+    def _cannot_win(self) -> bool:
+        """Whether so many have refused that those who may yet answer do not suffice."""
+        votes, voters = self._votes or {}, self.config.voters
+        hopes = sum(votes.get(voter, voter not in self.down) for voter in voters)
+        return hopes < self.config.quorum
+
+    def _collect(self, frm: NodeId, *, granted: bool) -> bool:
+        """Take in a vote; whether a quorum is reached."""
         assert self._votes is not None
-        if frm in self.config.voters:
-            self._votes[frm] = granted
-        return sum(self._votes.values()) >= self.config.quorum
+        self._votes[frm] = granted
+        return self._tally(self._votes) >= self.config.quorum
+
+    def _tally(self, votes: dict[NodeId, bool]) -> int:
+        """Only voters count, be it this node itself."""
+        return sum(votes.get(voter, False) for voter in self.config.voters)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from queues.raft.config import CONFIG_MARK, config_of
 from queues.raft.messages import Append, AppendReply, Entry, Install, NodeId
 from queues.raft.replica import FOLLOWER, LEADER, Replica
 
@@ -21,15 +22,56 @@ class Follower(Replica):
         if start is not None:
             if start <= self.log.last:
                 self._truncate(start)
-            self.log.extend(entries[start - entries[0].index :])
-            self._dirty = True
+            self._extend(entries[start - entries[0].index :])
         self._commit_to(min(msg.commit, msg.prev_index + len(msg.entries)))
         self._answer(msg.frm, self._ack_index(msg), ok=True, read_round=msg.read_round)
+        if self._outlives_leader():
+            self.suspect_leader(now)
+
+    def _extend(self, entries: Sequence[Entry]) -> None:
+        self.log.extend(entries)
+        for entry in [entry for entry in entries if entry.payload.startswith(CONFIG_MARK)]:
+            config = config_of(entry.payload)
+            assert config is not None
+            self._adopt(entry.index, config)
+        self._dirty = True
+
+    def _outlives_leader(self) -> bool:
+        """Whether its leader has led the group to its own removal, and so leads no more.
+
+        A leader that is not known as a voter may also be one whose promotion is not here yet; but
+        its own term's entries come after that.
+        """
+        if self.leader in self.config.voters or self._change_under_way():
+            return False
+        return self.log.last_term == self.term
+
+    def suspect_leader(self, now: float) -> None:
+        """The leader's node is gone, or says that it leads this group no more."""
+        if self.leader is None or self.leader == self.node:
+            return
+        rank = self.config.rank_after(self.leader, self.node)
+        self.leader = None
+        self._stand_in_line(rank, now, self.tunables.hasty_tries)
+
+    def _stand_in_line(self, rank: float, now: float, tries: int) -> None:
+        """Campaign soon, and again soon if nobody listens yet: others hear of it in their time."""
+        self._dirty = True
+        self._tries = tries
+        if self._may_stand():
+            self.deadline = now + (rank + self.random.random()) * self.tunables.rank_s
+        else:
+            self.deadline = None
 
     def _follow(self, msg: Append | Install, now: float) -> None:
         assert self.role is not LEADER, "two leaders in one term"
         if self.leader is None:
             self._become_follower(msg.term, msg.frm, now)
+            if self.vote == self.node:
+                # It stood in this term and lost. A vote for itself would say, should it be the
+                # only voter some day, that the entries of this term are its own (_lead_alone).
+                self.vote = msg.frm
+                self._hard_dirty = True
         assert self.role is FOLLOWER
         assert self.leader == msg.frm, "two leaders in one term"
 

@@ -1,24 +1,19 @@
-"""A member that leads: feeding followers, the commit rule, reads, hand-over, quorum check."""
+"""A member that leads: its members, the commit rule, reads, hand-over, quorum check."""
 
-from collections.abc import Sequence
-
-from queues.raft.follower import Follower
+from queues.raft.config import Config
+from queues.raft.feeder import Feeder
 from queues.raft.messages import (
     NO_OP,
-    Append,
     AppendReply,
-    Entry,
-    Install,
     NodeId,
-    Snapshot,
     TimeoutNow,
 )
 from queues.raft.progress import Feed, Progress
-from queues.raft.ready import ReadOp, ReadState
+from queues.raft.ready import ReadState
 from queues.raft.replica import AT_ONCE, LEADER
 
 
-class Leader(Follower):
+class Leader(Feeder):
     __slots__ = ()
 
     def _become_leader(self) -> None:
@@ -27,108 +22,59 @@ class Leader(Follower):
         self._votes = None
         self._read_round = 0
         self.deadline = None
-        peers = [voter for voter in self.config.voters if voter != self.node]
-        if peers:
-            assert not self._hard_dirty, "a leader's term is on disk"
-            self.progress = {peer: Progress(peer, self.log.last + 1) for peer in peers}
-            self._wake()
+        self._tries = 0
+        self._meet_members()
+        assert self.progress is None or not self._hard_dirty, "a leader's term is on disk"
         self._term_start = self.log.append(self.term, NO_OP)
         self._dirty = True
 
-    def _wake(self) -> None:
-        """There is unacknowledged work: heartbeats are needed, from the next tick on."""
+    def _meet_members(self) -> None:
+        """Feed exactly the other members of the configuration, as what they are in it."""
+        config, known = self.config, self.progress or {}
+        progress: dict[NodeId, Progress] = {}
+        for node in (*config.voters, *config.learners):
+            if node != self.node:
+                peer = known.get(node)
+                if peer is None:
+                    peer = Progress(
+                        node,
+                        self.log.last + 1,
+                        voter=True,
+                        down=node in self.down,
+                        since=self._read_round,
+                    )
+                peer.voter = node in config.voters
+                progress[node] = peer
+        self.progress = progress or None
+        if progress:
+            self._wake()
+        else:
+            self.deadline = None
+        if self._transferee not in config.voters:
+            self._transferee = None
+
+    def _change_members(self, config: Config) -> int:
+        """Append the configuration, and go by it from here on."""
+        index = self.log.append(self.term, config.entry())
         self._dirty = True
-        if self.deadline is None:
-            self.deadline = AT_ONCE
+        self._adopt(index, config)
+        self._read_round += 1
+        self._meet_members()
+        self._confirm_reads()  # a smaller quorum may have answered already
+        self._advance_commit()
+        return index
 
-    # Feeding.
-
-    def _feed_all(self, progress: dict[NodeId, Progress]) -> None:
-        for peer in progress.values():
+    def _retire(self) -> None:
+        """Its own removal is committed: tell the others so, who then find another leader."""
+        for peer in (self.progress or {}).values():
             if not peer.down and peer.feed is not Feed.SNAPSHOT:
-                self._feed(peer)
-
-    def _feed(self, peer: Progress) -> None:
-        log = self.log
-        tunables = self.tunables
-        while (
-            peer.next <= log.last
-            and not peer.paused
-            and not peer.fetching
-            and peer.inflight_bytes < tunables.window_bytes
-            and peer.next > log.offset
-        ):
-            entries = log.batch(peer.next, tunables.append_entries_max, tunables.append_bytes_max)
-            if entries is not None:
-                self._append_to(peer, entries)
-            elif peer.feed is Feed.PROBE:
-                self._append_to(peer, ())  # first see where the logs meet, then read from disk
-            else:
-                self._fetch(peer)
-        if peer.next <= log.offset:
-            self._want_snapshot(peer)
-        elif peer.beat_due or (peer.commit_sent < self.commit and not peer.paused):
-            self._append_to(peer, ())
-
-    def _append_to(self, peer: Progress, entries: Sequence[Entry]) -> None:
-        """The leader's own appends do not wait for its disk: both run side by side."""
-        prev = peer.next - 1
-        self._msgs.append(
-            Append(
-                peer.node,
-                self.node,
-                self.term,
-                prev,
-                self.log.term_at(prev),
-                entries,
-                self.commit,
-                self._read_round,
-            )
-        )
-        peer.commit_sent = self.commit
-        peer.beat_due = False
-        if peer.feed is Feed.PROBE:
-            peer.paused = True
-        elif entries:
-            peer.sent(entries[-1].index, sum(len(entry.payload) for entry in entries))
-
-    def _fetch(self, peer: Progress) -> None:
-        peer.fetching = True
-        tunables = self.tunables
-        last = min(self.log.held_from - 1, peer.next + tunables.append_entries_max - 1)
-        op = ReadOp(peer.node, peer.next, last, tunables.append_bytes_max)
-        self._reads = [*(self._reads or ()), op]
-
-    def fetched(self, node: NodeId, entries: Sequence[Entry]) -> None:
-        """Answer to Ready.reads; empty if compacted since. What no longer fits is dropped."""
-        peer = self._peer(node)
-        if peer is None or not peer.fetching:
-            return
-        peer.fetching = False
-        self._dirty = True
-        if not entries or entries[0].index != peer.next or peer.next <= self.log.offset:
-            return
-        last = entries[-1]
-        if self.log.matches(last.index, last.term) and not peer.paused:
-            self._append_to(peer, entries)
-
-    def _want_snapshot(self, peer: Progress) -> None:
-        peer.await_snapshot()
-        self._snapshots = [*(self._snapshots or ()), peer.node]
-
-    def snapshot(self, node: NodeId, snapshot: Snapshot) -> None:
-        """Answer to Ready.snapshots."""
-        assert snapshot.index <= self.applied_index
-        peer = self._peer(node)
-        if peer is not None and peer.feed is Feed.SNAPSHOT:
-            self._send(Install(node, self.node, self.term, snapshot))
-
-    def _peer(self, node: NodeId) -> Progress | None:
-        return self.progress.get(node) if self.progress else None
+                self._append_to(peer, ())
+        self._become_follower(self.term, None, AT_ONCE)
+        assert self.deadline is None, "who is removed does not campaign"
 
     def _on_append_reply(self, msg: AppendReply, _now: float) -> None:
         peer = self._peer(msg.frm)
-        if peer is None:
+        if peer is None or (msg.read_round < peer.since and not peer.installing):
             return
         peer.active = True
         self._dirty = True
@@ -147,8 +93,11 @@ class Leader(Follower):
         if peer.feed is Feed.PROBE:
             if index >= peer.next - 1:  # the probe's answer, not that of an earlier append
                 peer.replicate()
-        elif peer.feed is Feed.SNAPSHOT and peer.match >= self.log.offset:
-            peer.replicate()
+        elif peer.feed is Feed.SNAPSHOT:
+            if peer.match >= self.log.offset:
+                peer.replicate()
+            elif news and peer.installing:  # the log was cut again meanwhile: the next, at once
+                peer.probe(peer.match + 1)
         if news:
             self._advance_commit()
             self._release()
@@ -169,12 +118,15 @@ class Leader(Follower):
         index = self._quorum_index()
         if index > self.commit and self._is_of_this_term(index):
             self._commit_to(index)
+            if not self._votes_here and not self._change_under_way():
+                self._retire()
 
     def _quorum_index(self) -> int:
         if self.progress is None:
             return self.durable
-        matches = [peer.match for peer in self.progress.values()]
-        matches.append(self.durable)
+        matches = [peer.match for peer in self.progress.values() if peer.voter]
+        if self._votes_here:
+            matches.append(self.durable)
         matches.sort(reverse=True)
         return matches[self.config.quorum - 1]
 
@@ -225,7 +177,7 @@ class Leader(Follower):
     def _remind(self, peer: Progress) -> None:
         """An empty append finds out what was lost; a snapshot gets more patience."""
         if peer.feed is Feed.SNAPSHOT:
-            peer.beats += 1
+            peer.beats += peer.installing
             if peer.beats < self.tunables.snapshot_beats:
                 return
             peer.probe(max(peer.match + 1, peer.next))
@@ -233,9 +185,9 @@ class Leader(Follower):
         peer.beat_due = True
 
     def _hears_quorum(self, progress: dict[NodeId, Progress]) -> bool:
-        heard = 1
+        heard = int(self._votes_here)
         for peer in progress.values():
-            heard += peer.active or not (peer.down or self._is_behind(peer))
+            heard += peer.voter and (peer.active or not (peer.down or self._is_behind(peer)))
             peer.active = False
         return heard >= self.config.quorum
 
@@ -245,22 +197,11 @@ class Leader(Follower):
         if peer is None or self.progress is None:
             return
         peer.down = True
-        up = 1 + sum(not other.down for other in self.progress.values())
-        if up < self.config.quorum:
+        if node == self._transferee:
+            self._transferee = None
+        up = sum(other.voter and not other.down for other in self.progress.values())
+        if up + self._votes_here < self.config.quorum:
             self._become_follower(self.term, None, now)
-
-    def peer_up(self, node: NodeId) -> None:
-        """That node is back, or has started anew: tell it who leads and find where it is."""
-        peer = self._peer(node)
-        if peer is not None:
-            peer.down = False
-            self._greet(peer)
-
-    def _greet(self, peer: Progress) -> None:
-        if peer.feed is not Feed.SNAPSHOT:
-            peer.probe(max(peer.match + 1, min(peer.next, self.log.last + 1)))
-            peer.beat_due = True
-        self._wake()
 
     # Reads and hand-over.
 
@@ -281,13 +222,15 @@ class Leader(Follower):
         for peer in self.progress.values():
             peer.beat_due = True
         self._wake()
+        self._confirm_reads()  # at once where there are only learners to ask
 
     def _confirm_reads(self) -> None:
         waiting = self._reads_waiting
-        if waiting is None or self.progress is None:
+        if waiting is None:
             return
-        rounds = [peer.read_round for peer in self.progress.values()]
-        rounds.append(self._read_round)
+        rounds = [peer.read_round for peer in (self.progress or {}).values() if peer.voter]
+        if self._votes_here:
+            rounds.append(self._read_round)
         rounds.sort(reverse=True)
         confirmed = rounds[self.config.quorum - 1]
         self._read_states = self._read_states or []

@@ -1,9 +1,25 @@
 """A group's log in memory: terms as runs for the whole log, payloads only where still needed."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from queues.raft.messages import Entry
+
+
+def batches(
+    entries: Sequence[Entry], entries_max: int, bytes_max: int
+) -> Iterator[tuple[list[Entry], int]]:
+    """In parts within both limits, but of at least one entry; with the size of each part."""
+    batch: list[Entry] = []
+    size = 0
+    for entry in entries:
+        length = len(entry.payload)
+        if batch and (size + length > bytes_max or len(batch) == entries_max):
+            yield batch, size
+            batch, size = [], 0
+        batch.append(entry)
+        size += length
+    yield batch, size
 
 
 class RaftLog:
@@ -117,17 +133,17 @@ class RaftLog:
         base = self.held_from
         return self._held[first - base : last - base + 1]
 
-    def batch(self, first: int, entries_max: int, bytes_max: int) -> list[Entry] | None:
-        """Like `held`, as many as fit, but at least one."""
-        batch = self.held(first, min(self.last, first + entries_max - 1))
-        if not batch:
-            return batch
+    def batch(self, first: int, entries_max: int, bytes_max: int) -> tuple[list[Entry], int]:
+        """As many as fit, but at least one, and their size; none if not in memory."""
+        held = self.held(first, min(self.last, first + entries_max - 1))
+        if held is None:
+            return [], 0
         size = 0
-        for count, entry in enumerate(batch):
+        for count, entry in enumerate(held):
             size += len(entry.payload)
             if size > bytes_max and count:
-                return batch[:count]
-        return batch
+                return held[:count], size - len(entry.payload)
+        return held, size
 
     def release(self, index: int) -> None:
         """Payloads up to `index` are needed no more."""

@@ -5,7 +5,10 @@ Treat them as immutable: a host may send one message twice, and entries are shar
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from queues.raft.config import Config
 
 NodeId: TypeAlias = int
 
@@ -27,7 +30,7 @@ class Snapshot:
 
     index: int
     term: int
-    voters: tuple[NodeId, ...]
+    config: "Config"  # of the group as of `index`
     data: object
 
 

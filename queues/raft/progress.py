@@ -22,16 +22,23 @@ class Progress:
         "feed",
         "fetching",
         "inflight_bytes",
+        "installing",
         "match",
         "next",
         "node",
         "paused",
         "read_round",
+        "since",
         "unacked",
+        "voter",
     )
 
-    def __init__(self, node: NodeId, next_index: int) -> None:
+    def __init__(
+        self, node: NodeId, next_index: int, *, voter: bool, down: bool, since: int
+    ) -> None:
         self.node = node
+        self.since = since  # replies of earlier rounds are of a member removed since, disk and all
+        self.voter = voter  # else a learner: fed alike, never counted
         self.feed = Feed.PROBE
         self.match = 0  # on its disk and equal to ours up to here; never falls within a term
         self.next = next_index
@@ -39,11 +46,12 @@ class Progress:
         self.commit_sent = 0
         self.read_round = 0
         self.active = False  # heard from since the last quorum check
-        self.down = False  # its node is gone, says the host
+        self.down = down  # its node is gone, says the host
         self.paused = False  # a probe is under way
         self.beat_due = False  # owed an append, be it empty
         self.fetching = False  # the host reads entries for it
-        self.beats = 0  # heartbeats spent in SNAPSHOT
+        self.installing = False  # its snapshot was sent
+        self.beats = 0  # heartbeats since then
         self.unacked: list[tuple[int, int]] = []  # (last index, bytes) of appends under way
         self.inflight_bytes = 0
 
@@ -60,7 +68,7 @@ class Progress:
         assert next_index > self.match
         self.feed = feed
         self.next = next_index
-        self.paused = self.fetching = False
+        self.paused = self.fetching = self.installing = False
         self.beats = 0
         self.unacked.clear()
         self.inflight_bytes = 0

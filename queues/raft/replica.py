@@ -1,6 +1,6 @@
 """What a member is whatever its role: term and vote, log, writes under way, messages that wait."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +24,7 @@ class Replica:
 
     __slots__ = (
         "_apply_handed",
+        "_configs",
         "_dirty",
         "_hard_dirty",
         "_install",
@@ -40,8 +41,10 @@ class Replica:
         "_term_start",
         "_transfer_beats",
         "_transferee",
+        "_tries",
         "_truncate_from",
         "_votes",
+        "_votes_here",
         "_waiting",
         "_wseq",
         "applied_index",
@@ -49,6 +52,7 @@ class Replica:
         "commit",
         "config",
         "deadline",
+        "down",
         "durable",
         "leader",
         "log",
@@ -64,21 +68,32 @@ class Replica:
     def __init__(
         self,
         node: NodeId,
-        config: Config,
+        configs: Sequence[tuple[int, Config]],
         *,
         hard: tuple[int, NodeId | None],
         log: RaftLog,
         applied: int,
         tunables: Tunables,
         random: Random,
+        down: Container[NodeId],
     ) -> None:
         assert log.offset <= applied <= log.last
         self.node = node
-        self.config = config
+        # Each with the index from which on it holds. A later one may be cut off again; the first
+        # is the one at the snapshot.
+        self._configs = list(configs)
+        indexes = [index for index, _ in configs]
+        assert indexes == sorted(set(indexes)), "one configuration after the other"
+        assert indexes[-1] <= log.last
+        self._use_config()
         self.tunables = tunables
+        self.down = down
         self.random = random  # shared by the node's groups: an own one would cost 2.5 KB
         self.term, self.vote = hard
-        assert self.term >= log.last_term
+        if self.term < log.last_term:
+            # An installed snapshot reached the disk, the term that came with it did not. Nothing
+            # was said in that term, no vote either: it would be on disk.
+            self.term, self.vote = log.last_term, None
         self.role = FOLLOWER
         self.leader: NodeId | None = None
         self.log = log
@@ -98,6 +113,7 @@ class Replica:
         self._apply_handed = applied
 
         self._votes: dict[NodeId, bool] | None = None  # while a candidate
+        self._tries = 0  # pre-votes to be repeated soon
         self.progress: dict[NodeId, Progress] | None = None  # while a leader with followers
         self.beats = 0
         self._term_start = 0  # where the leader's own entries begin
@@ -109,6 +125,39 @@ class Replica:
         self._read_states: list[ReadState] | None = None
         self._reads: list[ReadOp] | None = None
         self._snapshots: list[NodeId] | None = None
+
+    # Who is a member.
+
+    def _use_config(self) -> None:
+        """The last configuration in the log holds, committed or not."""
+        self.config = self._configs[-1][1]
+        self._votes_here = self.node in self.config.voters
+
+    def _adopt(self, index: int, config: Config) -> None:
+        """The entry at `index` brings this configuration."""
+        assert index > self._configs[-1][0]
+        self._configs.append((index, config))
+        self._use_config()
+
+    def _disown(self, index: int) -> None:
+        """Entries from `index` on are cut off, and with them what they changed."""
+        if self._configs[-1][0] >= index:
+            while self._configs[-1][0] >= index:
+                self._configs.pop()
+            self._use_config()
+
+    def _change_under_way(self) -> bool:
+        return len(self._configs) > 1 and self._configs[-1][0] > self.commit
+
+    def _may_stand(self) -> bool:
+        """Voters may; also one whose removal is not committed: it may be the only one that can."""
+        if self._votes_here:
+            return True
+        return self._change_under_way() and self.node in self._configs[-2][1].voters
+
+    def config_at(self, index: int) -> Config:
+        """The configuration as of `index`, at the snapshot or later: for a snapshot of there."""
+        return next(config for first, config in reversed(self._configs) if first <= index)
 
     def _become_follower(self, term: int, leader: NodeId | None, now: float) -> None:
         if term > self.term:
@@ -126,11 +175,15 @@ class Replica:
             self._await_election(now)
         else:
             self.deadline = None  # whether it lives is for the host to say: suspect_leader
+            self._tries = 0
         self._dirty = True
 
     def _await_election(self, now: float) -> None:
         """One to two election times from now, so that rarely two members campaign at once."""
-        self.deadline = now + self.tunables.election_s * (1.0 + self.random.random())
+        if self._may_stand():
+            self.deadline = now + self.tunables.election_s * (1.0 + self.random.random())
+        else:
+            self.deadline = None
         self._dirty = True
 
     # Writes and what waits for them.
@@ -196,6 +249,7 @@ class Replica:
     def _truncate(self, index: int) -> None:
         assert index > self.commit, "a committed entry would be lost"
         self.log.truncate(index)
+        self._disown(index)
         if index <= self._staged:
             self._staged = index - 1
             before = self._truncate_from
@@ -211,11 +265,15 @@ class Replica:
         """The snapshot takes the place of the whole log; durable again once it is on disk."""
         self._clamp_writes(self.commit)
         self.log.reset(snapshot.index, snapshot.term)
-        self.config = Config(snapshot.voters)
+        self._restore_config(snapshot)
         self.commit = self.applied_index = self._apply_handed = self._staged = snapshot.index
         self._install = snapshot
         self._truncate_from = None
         self._dirty = True
+
+    def _restore_config(self, snapshot: Snapshot) -> None:
+        self._configs = [(snapshot.index, snapshot.config)]
+        self._use_config()
 
     def _commit_to(self, index: int) -> None:
         if index > self.commit:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from queues.storage.frames import DEL, ENTRY, HARD, REG, SNAP, TRUNC, Record, encode_vote
+from queues.storage.frames import CONFIG, DEL, ENTRY, HARD, REG, SNAP, TRUNC, Record, encode_vote
 
 UUID_BYTES = 16
 
@@ -53,6 +53,15 @@ class WriteBatch:
     def snapshot(self, gid: int, index: int, term: int, payload: bytes) -> None:
         """Replace the group's snapshot. Entries stay until they are released."""
         self.records.append((SNAP, gid, index, term, payload))
+
+    def set_config(self, gid: int, index: int, config: bytes) -> None:
+        """Who is in the group as of an index; entries above it may say otherwise."""
+        self.records.append((CONFIG, gid, index, 0, config))
+
+    def replace_group(self, old: int, new: int, uuid: bytes) -> None:
+        """The new group takes the old one's name, and the old one goes: both or neither."""
+        self.records.append((REG, new, 0, 0, uuid))
+        self.records.append((DEL, old, 0, 0, b""))
 
     def delete_group(self, gid: int) -> None:
         self.records.append((DEL, gid, 0, 0, b""))

@@ -11,6 +11,7 @@ from queues.storage.errors import DirectoryInUseError, OutOfSpaceError
 
 LOCK_NAME: Final = "lock"
 IOV_MAX: Final = 1024  # buffers in one pwritev; the limit of Linux
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class File(Protocol):
@@ -21,13 +22,21 @@ class File(Protocol):
         """Fewer bytes than asked for only at the end of the file."""
         ...
 
+    def extend(self, size_bytes: int) -> None:
+        """Allocate bytes up to this size; OutOfSpaceError changes nothing."""
+        ...
+
     def datasync(self) -> None: ...
     def size_bytes(self) -> int: ...
+    def fileno(self) -> int:
+        """For sendfile; a simulated file has none."""
+        ...
+
     def close(self) -> None: ...
 
 
 class Disk(Protocol):
-    """One flat directory. Everything raises OSError as the system does, but for `create`."""
+    """One flat directory. Everything raises OSError as the system does, but for want of room."""
 
     def create(self, name: str, size_bytes: int) -> File:
         """Make a file with its bytes allocated; OutOfSpaceError leaves nothing behind."""
@@ -38,6 +47,10 @@ class Disk(Protocol):
     def unlink(self, name: str) -> None: ...
     def list(self) -> list[str]: ...
     def sync_directory(self) -> None: ...
+    def remove(self) -> None:
+        """The directory goes, with all that is in it."""
+        ...
+
     def free_bytes(self) -> int: ...
     def lock(self) -> None:
         """Hold the directory until `unlock` or the end of the process."""
@@ -79,11 +92,24 @@ class RealFile:
             missing -= len(data)
         return b"".join(pieces)
 
+    def extend(self, size_bytes: int) -> None:
+        before = self.size_bytes()
+        try:
+            os.posix_fallocate(self._fd, before, size_bytes - before)
+        except OSError as error:
+            os.ftruncate(self._fd, before)  # some of it may have been allocated
+            if is_no_room(error):
+                raise OutOfSpaceError(f"no room for {size_bytes} bytes") from error
+            raise
+
     def datasync(self) -> None:
         os.fdatasync(self._fd)
 
     def size_bytes(self) -> int:
         return os.fstat(self._fd).st_size
+
+    def fileno(self) -> int:
+        return self._fd
 
     def close(self) -> None:
         os.close(self._fd)
@@ -105,7 +131,7 @@ class RealDisk:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if is_no_room(error):
                 raise OutOfSpaceError(f"no room for {name}") from error
             raise
         try:
@@ -114,7 +140,7 @@ class RealDisk:
         except OSError as error:
             os.close(fd)
             path.unlink()
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if is_no_room(error):
                 raise OutOfSpaceError(f"no room for {size_bytes} bytes of {name}") from error
             raise
         return RealFile(fd)
@@ -129,10 +155,17 @@ class RealDisk:
         (self._directory / name).unlink()
 
     def list(self) -> list[str]:
-        return [path.name for path in self._directory.iterdir() if path.name != LOCK_NAME]
+        with os.scandir(self._directory) as found:
+            return [one.name for one in found if one.is_file() and one.name != LOCK_NAME]
 
     def sync_directory(self) -> None:
         _sync_directory(self._directory)
+
+    def remove(self) -> None:
+        for name in self.list():
+            self.unlink(name)
+        self._directory.rmdir()
+        _sync_directory(self._directory.parent)
 
     def free_bytes(self) -> int:
         status = os.statvfs(self._directory)
@@ -157,6 +190,10 @@ class RealDisk:
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
+
+
+def is_no_room(error: OSError) -> bool:
+    return error.errno in _NO_ROOM
 
 
 def _sync_directory(path: Path) -> None:

@@ -29,6 +29,9 @@ from `witness from` up to this one, to tell whose records a bad frame held.
     DEL      -            -          -
     SEAL     -            -          the gids in a segment, I each; its last record
     DAMAGE   -            -          why the group must not be served, UTF-8
+    CONFIG   as of which  -          who is in the group, as the host writes it; opaque here
+
+A REG names a group anew where that takes the place of another, whose DEL follows it in the frame.
 """
 
 import struct
@@ -63,6 +66,7 @@ SNAP: Final = 5
 DEL: Final = 6
 SEAL: Final = 7
 DAMAGE: Final = 8
+CONFIG: Final = 9
 
 NO_VOTE: Final = b"\xff" * 16
 
@@ -163,6 +167,11 @@ class Frame:
     @property
     def start(self) -> int:
         return position_of(self.number, self.offset)
+
+    @property
+    def end(self) -> int:
+        """The offset behind it."""
+        return self.offset + self.size_bytes
 
     def placed(self) -> Iterator[tuple[Record, int]]:
         """The records with their offsets."""

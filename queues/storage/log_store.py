@@ -15,6 +15,7 @@ from queues.storage.entry_index import Located
 from queues.storage.errors import CorruptRecordError, StoreFailedError
 from queues.storage.files import StoredFile
 from queues.storage.frames import (
+    CONFIG,
     DAMAGE,
     DEL,
     ENTRY,
@@ -55,6 +56,7 @@ class GroupView:
     vote: int | None
     commit: int
     snapshot: SnapshotMeta | None
+    config: tuple[int, bytes] | None  # the last one set, with its index
     last_index: int
     last_term: int
     damaged: str | None
@@ -91,6 +93,7 @@ class LogStore:
         self.submitted = 0  # submits handed over; numbers begin with 1
         self.durable = 0  # submits known to be on disk
         self.full = False
+        self.free_bytes = 0  # on the disk, when space was last checked
         self._events = events
         self._pending = PendingFrames()
         self._unvouched = False  # no later frame says yet that the last one was synced
@@ -209,6 +212,8 @@ class LogStore:
                 state.snapshotted(gid, index, term, position, len(payload))
             elif kind == REG:
                 state.registered(gid, payload, position)
+            elif kind == CONFIG:
+                state.config_set(gid, index, payload, position)
             else:
                 assert kind == DEL
                 state.deleted(gid, position)
@@ -226,6 +231,8 @@ class LogStore:
                 self.durable = numbers[-1]
         if numbers:
             self._events.durable(numbers[-1])
+        if not (self.full or self.spares.count(self.options.wal_file_bytes)):
+            self._events.low()
 
     def fail(self, error: BaseException) -> None:
         """The disk cannot be trusted any more: as after a failed write."""
@@ -305,6 +312,7 @@ class LogStore:
             group.vote,
             group.commit,
             group.snapshot,
+            group.config[:2] if group.config is not None else None,
             last_index,
             last_term,
             self.state.damaged.get(group.gid),
@@ -373,8 +381,9 @@ class LogStore:
     # Room on the disk.
 
     def check_space(self) -> None:
-        """Have a spare, look how much is free; the host calls this now and then, off the loop."""
-        enough = self.disk.free_bytes() >= self.options.free_bytes_min
+        """Have spares, look how much is free; the host calls this now and then, off the loop."""
+        self.free_bytes = self.disk.free_bytes()
+        enough = self.free_bytes >= self.options.free_bytes_min
         reserve = keep_spares(self.spares, self.options)
         self._set_full(full=not (enough and reserve))
         self._vouch()

@@ -146,10 +146,11 @@ class Reclaimer:
 
     def _give_back(self, file: StoredFile) -> None:
         store = self._store
-        fits = file.kind == LOG_FILE and file.size_bytes == store.options.wal_file_bytes
+        size = store.options.wal_file_bytes
+        fits = file.kind == LOG_FILE and file.size_bytes == size
         if file.corrupt:
             store.disk.rename(file.name, CORRUPT_PREFIX + file.name)
-        elif fits and len(store.spares) < store.options.spare_files and not store.full:
+        elif fits and store.spares.count(size) < store.options.spare_files and not store.full:
             name = store.spares.new_name()
             store.disk.rename(file.name, name)
             store.disk.sync_directory()

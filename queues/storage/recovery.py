@@ -23,6 +23,7 @@ from queues.storage.files import (
     spare_name,
 )
 from queues.storage.frames import (
+    CONFIG,
     CRC_BYTES,
     DAMAGE,
     DEL,
@@ -272,6 +273,8 @@ class Scan:
             state.hard_set(head.gid, head.index, vote, head.term, position)
         elif head.kind == SNAP:
             self._snapshot(group, head, position)
+        elif head.kind == CONFIG:
+            state.config_set(head.gid, head.index, frame.payload(head), position)
         elif head.kind == DAMAGE:
             why = frame.payload(head).decode()
             state.damage_noted(head.gid, why, position, head.length)
@@ -318,6 +321,8 @@ class Scan:
             return group.snapshot is not None and group.snapshot.index >= record.index
         if record.kind == HARD:
             return group.hard_position is not None and group.hard_position > position
+        if record.kind == CONFIG:
+            return group.config is not None and group.config.position > position
         if record.kind == REG:
             return group.reg_position is not None and group.reg_position > position
         return False

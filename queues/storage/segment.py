@@ -41,8 +41,7 @@ class SegmentWriter:
         self._offset = FILE_HEADER_BYTES
         self._name = StoredFile(SEGMENT_FILE, number, 0).name
         self._file = disk.create(self._name + UNFINISHED_SUFFIX, 0)
-        header = FileHeader(SEGMENT_FILE, next_gid, number, store_id)
-        self._file.pwritev([encode_file_header(header)], 0)
+        self._header = encode_file_header(FileHeader(SEGMENT_FILE, next_gid, number, store_id))
         self.named = False
         self.positions: list[int] = []  # of the records written so far, in their order
 
@@ -58,7 +57,11 @@ class SegmentWriter:
 
     def _write_frame(self) -> None:
         frame = self._planner.plan(self._records, self.number, self._offset, 0)
-        self._file.pwritev([frame.encode(self._seed, frame.sequence - 1)], self._offset)
+        data = frame.encode(self._seed, frame.sequence - 1)
+        if self._offset == FILE_HEADER_BYTES:
+            self._file.pwritev([self._header, data], 0)
+        else:
+            self._file.pwritev([data], self._offset)
         self.positions += [position_of(self.number, offset) for offset in frame.offsets]
         self._offset += frame.size_bytes
         self._records = []

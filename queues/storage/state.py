@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from queues.storage.entry_index import EntryIndex
 from queues.storage.files import FileTable
-from queues.storage.frames import DAMAGE, DEL, ENTRY, HARD, REG, SNAP
+from queues.storage.frames import CONFIG, DAMAGE, DEL, ENTRY, HARD, REG, SNAP
 
 REG_LENGTH: Final = 16
 HARD_LENGTH: Final = 16
@@ -19,11 +19,18 @@ class SnapshotMeta(NamedTuple):
     length: int
 
 
+class ConfigMeta(NamedTuple):
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs
+    config: bytes
+    position: int
+
+
 class Group:
     """One replicated log."""
 
     __slots__ = (
         "commit",
+        "config",
         "entries",
         "gid",
         "hard_position",
@@ -42,6 +49,7 @@ class Group:
         self.commit = 0  # a lower bound: what is known never to be truncated
         self.entries = EntryIndex()
         self.snapshot: SnapshotMeta | None = None
+        self.config: ConfigMeta | None = None  # none in groups of this node alone
         self.reg_position: int | None = None
         self.hard_position: int | None = None
 
@@ -53,6 +61,8 @@ class Group:
             yield self.reg_position, REG_LENGTH
         if self.hard_position is not None:
             yield self.hard_position, HARD_LENGTH
+        if self.config is not None:
+            yield self.config.position, len(self.config.config)
 
 
 class Grave(NamedTuple):
@@ -83,6 +93,8 @@ class State:
             self.files.dead([(group.reg_position, REG_LENGTH)])
         self.files.live(position, REG_LENGTH)
         group.reg_position = position
+        if self.by_uuid.get(group.uuid) == gid:
+            del self.by_uuid[group.uuid]
         group.uuid = uuid
         self.by_uuid[uuid] = gid
 
@@ -99,6 +111,13 @@ class State:
         group.hard_position = position
         group.term, group.vote = term, vote
         group.commit = max(group.commit, commit)
+
+    def config_set(self, gid: int, index: int, config: bytes, position: int) -> None:
+        group = self.groups[gid]
+        if group.config is not None:
+            self.files.dead([(group.config.position, len(group.config.config))])
+        self.files.live(position, len(config))
+        group.config = ConfigMeta(index, config, position)
 
     def appended(self, gid: int, index: int, term: int, position: int, length: int) -> None:
         self.files.live(position, length)
@@ -172,6 +191,8 @@ class State:
             return group.snapshot is not None and group.snapshot.position == position
         if kind == DAMAGE:
             return self.damage_notes.get(gid, (0, 0))[0] == position
+        if kind == CONFIG:
+            return group.config is not None and group.config.position == position
         if kind == REG:
             return group.reg_position == position
         return kind == HARD and group.hard_position == position
@@ -194,6 +215,9 @@ class State:
         elif kind == SNAP:
             assert group.snapshot is not None
             group.snapshot = group.snapshot._replace(position=new)
+        elif kind == CONFIG:
+            assert group.config is not None
+            group.config = group.config._replace(position=new)
         elif kind == REG:
             group.reg_position = new
         else:

@@ -13,11 +13,13 @@ from queues.storage.disk import Disk, File
 from queues.storage.errors import OutOfSpaceError
 from queues.storage.files import SPARE_PREFIX, StoredFile, spare_name
 from queues.storage.frames import (
+    DEL,
     FILE_BYTES_MAX,
     FILE_HEADER_BYTES,
     FRAME_BYTES_MAX,
     LOG_FILE,
     RECORD_BYTES,
+    REG,
     FileHeader,
     Frame,
     FramePlanner,
@@ -73,14 +75,18 @@ class Spares:
                     return name
         return None
 
-    def discard(self) -> bool:
-        """Give one back to the file system."""
+    def take_largest(self) -> str | None:
+        """The name of the largest one, however small."""
         with self._lock:
             if not self._spares:
-                return False
-            _, name = self._spares.pop()
-        self._disk.unlink(name)
-        return True
+                return None
+            largest = max(self._spares)
+            self._spares.remove(largest)
+            return largest[1]
+
+    def count(self, size_bytes: int) -> int:
+        """How many of them are at least so big."""
+        return sum([size >= size_bytes for size, _ in list(self._spares)])
 
 
 class Wal:
@@ -105,6 +111,7 @@ class Wal:
         # The writer's side.
         self._handle: File | None = None
         self._handle_number = 0
+        self._allocated = 0  # bytes of it that can be written without asking for room
         self._synced = state.next_sequence - 1
 
     def plan(self, records: Iterable[Record]) -> list[Frame]:
@@ -115,7 +122,12 @@ class Wal:
         room = self._room()
         for record in records:
             need = RECORD_BYTES + len(record[4])
-            if pending and size + need > min(room, FRAME_BYTES_MAX):
+            if (
+                pending
+                and size + need > min(room, FRAME_BYTES_MAX)
+                # A group takes another's place in one frame: after a crash it has or it has not.
+                and not (record[0] == DEL and pending[-1][0] == REG)
+            ):
                 frames.append(self._close(pending, size))
                 pending, size, room = [], 0, self._room()
             pending.append(record)
@@ -154,24 +166,59 @@ class Wal:
         state.files.add(self.active)
         self._offset = FILE_HEADER_BYTES
 
-    def write(self, frames: list[Frame]) -> None:
-        """Write frames of one file and sync them. OutOfSpaceError means that nothing was done."""
+    def write(self, frames: list[Frame]) -> list[Frame]:
+        """Write frames of one file and sync them: those, from the first, that there is room for.
+
+        OutOfSpaceError means that there is none, and that nothing was done.
+        """
         first = frames[0]
         if first.number != self._handle_number:
             self._open(first.number, first.file_bytes)
         assert self._handle is not None
+        frames = self._with_room(self._handle, frames)
         seed = seed_of(self._state.store_id, first.number)
         self._handle.pwritev([frame.encode(seed, self._synced) for frame in frames], first.offset)
         self._handle.datasync()
         self._synced = frames[-1].sequence
+        return frames
 
-    def _open(self, number: int, size_bytes: int) -> None:
+    def _with_room(self, handle: File, frames: list[Frame]) -> list[Frame]:
+        """The first of some frames, for which there is room or is made now."""
+        if frames[-1].end <= self._allocated:
+            return frames
+        try:
+            self._extend(handle, frames[0].number, frames[0].file_bytes)
+        except OutOfSpaceError:
+            fitting = [frame for frame in frames if frame.end <= self._allocated]
+            if fitting:
+                return fitting
+            self._extend(handle, frames[0].number, frames[0].end)
+            return frames[:1]
+        return frames
+
+    def _extend(self, handle: File, number: int, size_bytes: int) -> None:
+        handle.extend(size_bytes)
+        self._has_allocated(number, size_bytes)
+
+    def _has_allocated(self, number: int, size_bytes: int) -> None:
+        self._allocated = size_bytes
+        self._state.files[number].size_bytes = size_bytes
+
+    def _file_for(self, size_bytes: int) -> tuple[str, File]:
+        """A file to be written over, of at least that size if there is room for one at all."""
         name = self._spares.take(size_bytes)
         if name is None:
             name = self._spares.new_name()
-            handle = self._disk.create(name, size_bytes)
-        else:
-            handle = self._disk.open(name)
+            try:
+                return name, self._disk.create(name, size_bytes)
+            except OutOfSpaceError:
+                name = self._spares.take_largest()
+                if name is None:
+                    raise
+        return name, self._disk.open(name)
+
+    def _open(self, number: int, size_bytes: int) -> None:
+        name, handle = self._file_for(size_bytes)
         header = FileHeader(LOG_FILE, self._state.next_gid, number, self._state.store_id)
         handle.pwritev([encode_file_header(header)], 0)
         handle.datasync()
@@ -179,6 +226,7 @@ class Wal:
         self._disk.sync_directory()
         self.close()
         self._handle, self._handle_number = handle, number
+        self._has_allocated(number, handle.size_bytes())
 
     def close(self) -> None:
         if self._handle is not None:
@@ -187,9 +235,11 @@ class Wal:
 
 
 def keep_spares(spares: Spares, options: StoreOptions) -> bool:
-    """Have the wanted number of spares. False if there is no room for them."""
+    """Have the reserve and the wanted number of spares. False if there is no room for them."""
     try:
-        while len(spares) < options.spare_files:
+        if spares.count(options.reserve_bytes) == spares.count(options.wal_file_bytes):
+            spares.make(options.reserve_bytes)
+        while spares.count(options.wal_file_bytes) < options.spare_files:
             spares.make(options.wal_file_bytes)
     except OutOfSpaceError:
         return False

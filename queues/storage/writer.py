@@ -87,7 +87,7 @@ class Writer:
         """One write and one sync. False if nothing could be written."""
         frames = self._next_frames()
         try:
-            self._wal.write(frames)
+            frames = self._wal.write(frames)
         except OutOfSpaceError:
             self._stalled()
             return False

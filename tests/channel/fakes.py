@@ -1,23 +1,20 @@
 """A connection without a socket: what channels write is kept, time stands still."""
 
-import re
-
-from broker.auth import Permission, User
 from broker.channel.channel import Channel
 from broker.protocol import methods
 from broker.protocol.constants import BASIC_PUBLISH
 from broker.protocol.frames import FrameReader
+from broker.security.permissions import Permission
+from broker.security.user import User
 from broker.vhost import VHost
 from flow_control.outbox import Outbox
 from queues.consumers import Consumer
 from queues.message import Message
 from tests.protocol.pamqp_frames import publish_frames, unmarshal_all
 
-EVERYTHING = re.compile("")
 
-
-def user_who_may_write(pattern="", name="guest"):
-    permission = Permission(configure=EVERYTHING, write=re.compile(pattern), read=EVERYTHING)
+def user_who_may_write(pattern=".*", name="guest"):
+    permission = Permission(configure=".*", write=pattern, read=".*")
     return User(name, tags=(), permissions={"/": permission})
 
 
@@ -46,12 +43,15 @@ class FakeLink:
 
     name = "fake"
 
-    def __init__(self, *, vhost=None, user=None, frame_max=131072, capabilities=()):
+    def __init__(
+        self, *, vhost=None, user=None, frame_max=131072, unacked_max=1000, capabilities=()
+    ):
         self.timers = FakeTimers()
         self.vhost = vhost or VHost("/", self.timers)
         self.user = user or user_who_may_write()
         self.outbox = Outbox()
         self.frame_max = frame_max
+        self.unacked_max = unacked_max
         self.capabilities = frozenset(capabilities)
         self.dirty = 0
 
@@ -60,6 +60,9 @@ class FakeLink:
 
     def resume(self, channel, action):
         action()
+
+    def keep_first(self, channel, batch):
+        channel.backlog.appendleft(batch)
 
     def take_raw(self):
         return self.outbox.take()

@@ -36,7 +36,7 @@ def durable_vhost(**queues):
 
     def make_durable(queue):
         stores[queue.name] = SlowStore()
-        queue.keep_in(stores[queue.name])
+        queue.keep_in(lambda hot, store=stores[queue.name]: store)
 
     vhost.make_durable = make_durable
     for name, arguments in queues.items():

@@ -107,7 +107,7 @@ def test_get_ok_is_what_pamqp_writes(message, no_ack, left, frame_max):
 def test_returns_are_what_pamqp_writes(key, payload, message_id, frame_max):
     link = FakeLink(frame_max=frame_max)
     properties = commands.Basic.Properties(message_id=message_id)
-    publisher = Publisher(3, link, set())
+    publisher = Publisher(3, link, set(), lambda tag, lease_ms: False)
     publish = {"payload": payload, "properties": properties, "routing_key": key, "mandatory": True}
     publisher.publish(contents(publish, channel=3))
     expected = method_frame(

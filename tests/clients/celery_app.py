@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from celery import Celery, current_app, shared_task
@@ -13,7 +14,8 @@ from kombu.common import Broadcast
 if TYPE_CHECKING:
     from celery.app.task import Task
 
-QUEUES = ("default", "priorities", "eta", "doomed", "fragile")
+QUEUES = ("default", "priorities", "eta", "doomed", "fragile", "leased")
+VISIBILITY_TIMEOUT_MS = 1500
 
 
 def create_app(url: str, prefix: str) -> Celery:
@@ -25,6 +27,9 @@ def create_app(url: str, prefix: str) -> Celery:
             Exchange(f"{prefix}.{name}", type="direct"),
             routing_key=f"{prefix}.{name}",
             max_priority=9 if name == "priorities" else None,
+            queue_arguments={"x-visibility-timeout": VISIBILITY_TIMEOUT_MS}
+            if name == "leased"
+            else None,
         )
         for name in QUEUES
     ]
@@ -42,6 +47,27 @@ def create_app(url: str, prefix: str) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_transport_options={"confirm_publish": True},
     )
+    return app
+
+
+def create_native_app(url: str, prefix: str) -> Celery:
+    """Make an application with a quorum queue behind a topic exchange beside a plain one.
+
+    That is what Celery needs to leave delays to the broker: its native delayed delivery, which is
+    made of quorum queues with a TTL, each of which dead-letters to the next.
+    """
+    app = create_app(url, prefix)
+    native, held = f"{prefix}.native", f"{prefix}.held"
+    app.conf.task_queues = [
+        Queue(
+            native,
+            Exchange(native, type="topic"),
+            routing_key=native,
+            queue_arguments={"x-queue-type": "quorum"},
+        ),
+        Queue(held, Exchange(held, type="direct"), routing_key=held),
+    ]
+    app.conf.task_default_queue = held
     return app
 
 
@@ -86,6 +112,22 @@ def note(self: Task, reports: str, label: object) -> None:
     report(reports, [self.request.hostname, label])
 
 
+@shared_task(name="tests.stamp", ignore_result=True)
+def stamp(reports: str, label: object) -> None:
+    """Tell when it ran, however long it takes until the broker is there to be told."""
+    now = time.time()
+    policy = {"max_retries": 100, "interval_start": 0.2, "interval_step": 0, "interval_max": 0.2}
+    with current_app.producer_or_acquire() as producer:
+        producer.publish(
+            [label, now],
+            exchange="",
+            routing_key=reports,
+            serializer="json",
+            retry=True,
+            retry_policy=policy,
+        )
+
+
 @shared_task(name="tests.hang_unless_redelivered", bind=True)
 def hang_unless_redelivered(self: Task, reports: str) -> str:
     if not self.request.delivery_info["redelivered"]:
@@ -103,5 +145,6 @@ def wait_for_release(self: Task, reports: str, releases: str) -> str:
 
 
 if __name__ == "__main__":
-    _url, _prefix, *_worker_arguments = sys.argv[1:]
-    create_app(_url, _prefix).worker_main(["worker", *_worker_arguments])
+    _kind, _url, _prefix, *_worker_arguments = sys.argv[1:]
+    _app = {"plain": create_app, "native": create_native_app}[_kind](_url, _prefix)
+    _app.worker_main(["worker", *_worker_arguments])

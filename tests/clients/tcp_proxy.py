@@ -8,7 +8,7 @@ import threading
 
 
 class CuttableProxy:
-    """Forwards every connection to one address until told to cut them all."""
+    """Forwards every connection to one address at a time until told to cut them all."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self._target = target
@@ -20,6 +20,10 @@ class CuttableProxy:
     @property
     def port(self) -> int:
         return self._listener.getsockname()[1]
+
+    def lead_to(self, target: tuple[str, int]) -> None:
+        """Forward connections to another address from now on."""
+        self._target = target
 
     def cut(self) -> int:
         """Break all connections that are open now; returns how many there were."""
@@ -45,7 +49,11 @@ class CuttableProxy:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
-                far = socket.create_connection(self._target)
+                try:
+                    far = socket.create_connection(self._target)
+                except OSError:  # nobody there: as if nobody were here either
+                    near.close()
+                    continue
                 self._sockets += [near, far]
                 self._start(self._forward, near, far)
                 self._start(self._forward, far, near)

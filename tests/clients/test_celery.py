@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,6 +15,7 @@ import pika
 import pytest
 from celery import Celery, chain, group
 from celery.exceptions import TaskRevokedError
+from celery_worker import DEADLINE_S, Worker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,36 +25,6 @@ if TYPE_CHECKING:
 
 FreshName = Callable[[str], str]
 StartWorker = Callable[..., "Worker"]
-DEADLINE_S = 60
-
-
-class Worker:
-    """A worker process, its node name and its log."""
-
-    def __init__(self, url: str, prefix: str, node: str, queues: str, log: Path, *flags: str):
-        self.node = f"{node}-{uuid.uuid4().hex[:6]}@localhost"
-        self.log = log
-        program = [sys.executable, tasks.__file__, url, prefix]
-        names = ",".join(f"{prefix}.{queue}" for queue in queues.split(","))
-        options = ["-P", "threads", "-n", self.node, "-Q", names, "-l", "INFO", *flags]
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [*program, *options], stdout=output, stderr=output, cwd=log.parent
-            )
-
-    def wait_until_it_answers(self, app: Celery) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not app.control.ping(destination=[self.node], timeout=0.5):
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
-
-    def stop(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +169,16 @@ def test_a_task_of_a_killed_worker_is_redelivered_to_another(
     doomed.process.send_signal(signal.SIGKILL)
     assert result.get(timeout=DEADLINE_S) == worker.node
     app.control.cancel_consumer(queue, destination=[worker.node], reply=True, timeout=5)
+
+
+def test_a_task_that_hangs_for_longer_than_the_visibility_timeout_is_run_again(
+    prefix: str, start_worker: StartWorker, reports: Callable
+) -> None:
+    worker = start_worker("stuck", "leased", "-c2")
+    result = tasks.hang_unless_redelivered.apply_async((reports.name,), queue=f"{prefix}.leased")
+    assert reports() == worker.node
+    assert result.get(timeout=DEADLINE_S) == worker.node
+    worker.process.kill()  # it would wait for the one that hangs
 
 
 def test_tasks_of_higher_priority_run_first_and_the_worker_obeys_a_remote_shutdown(

@@ -119,3 +119,24 @@ class FakeLog:
         self.disk.released.clear()
         self.writes.clear()
         self.reads.clear()
+
+
+class FakeAway:
+    """A queue's account of delayed messages, for storage that is tested without a queue."""
+
+    def __init__(self, on_delayed=lambda messages: None):
+        self._on_delayed = on_delayed
+        self.delays = {}  # sequence → due
+
+    def delayed(self, messages):
+        self.delays |= {message.sequence: message.due_ms for message in messages}
+        self._on_delayed(messages)
+
+    def scheduled(self, delays):
+        self.delays |= dict(delays)
+
+    def may_redeliver(self):
+        return True
+
+    def redelivering(self, count):
+        pass

@@ -48,8 +48,13 @@ class Broker:
         self.ended = threading.Event()  # the test is over
         self._process = BrokerProcess(directory)
 
+    @property
+    def url(self) -> str:
+        """Another one in every life."""
+        return self._process.amqp_url()
+
     def connect(self) -> WireConnection:
-        return WireConnection.connect(self._process.amqp_url())
+        return WireConnection.connect(self.url)
 
     def kill(self) -> None:
         self._process.kill()

@@ -5,17 +5,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queues.commands import (
+    DELAY,
     DELIVERED,
     ENQUEUE,
     RETURN,
+    SEEN,
     SETTLE,
+    decode_delays,
     decode_delivered,
     decode_messages,
     decode_ranges,
+    decode_seen,
+    encode_delays,
     encode_delivered,
     encode_enqueue,
     encode_ranges,
+    encode_seen,
     enqueued_count,
+    enqueued_ms,
     ranges_of,
     split_commands,
 )
@@ -72,6 +79,7 @@ def test_messages_come_back_byte_for_byte(messages, time_ms):
     [(kind, start, end)] = split_commands(entry)
     assert (kind, end) == (ENQUEUE, len(entry))
     assert enqueued_count(entry, start) == len(messages)
+    assert enqueued_ms(entry, start) == time_ms
     assert [look(m) for m in decode_messages(entry, start)] == [look(m) for m in messages]
 
 
@@ -83,6 +91,25 @@ def test_ranges_come_back_as_the_same_sequences(sequences, kind):
     assert found == kind
     assert ranges == ranges_of(sequences)
     assert {s for first, count in ranges for s in range(first, first + count)} == set(sequences)
+
+
+U64 = st.integers(0, 2**64 - 1)
+
+
+@given(st.lists(st.tuples(U64, U64), max_size=10))
+def test_delays_come_back_in_the_order_in_which_they_were_said(delays):
+    entry = encode_delays(delays)
+    [(kind, start, end)] = split_commands(entry)
+    assert (kind, end) == (DELAY, len(entry))
+    assert decode_delays(entry, start, end) == delays
+
+
+@given(st.lists(st.tuples(st.binary(min_size=16, max_size=16), U64), max_size=10), U64)
+def test_ids_come_back_with_their_times(ids, time_ms):
+    entry = encode_seen(ids, time_ms)
+    [(kind, start, end)] = split_commands(entry)
+    assert (kind, end) == (SEEN, len(entry))
+    assert decode_seen(entry, start, end) == (time_ms, ids)
 
 
 @pytest.mark.parametrize(
@@ -99,16 +126,22 @@ def test_ranges_are_as_long_as_they_can_be(sequences, ranges):
     assert ranges_of(sequences) == ranges
 
 
-@given(st.lists(st.sampled_from("esrd"), max_size=8))
+@given(st.lists(st.sampled_from("esrdyi"), max_size=8))
 def test_commands_of_one_entry_come_apart_in_order(kinds):
     made = {
         "e": (ENQUEUE, encode_enqueue([published(b"body")], 1)),
         "s": (SETTLE, encode_ranges(SETTLE, [1, 2, 9])),
         "r": (RETURN, encode_ranges(RETURN, [4])),
         "d": (DELIVERED, encode_delivered(17)),
+        "y": (DELAY, encode_delays([(3, 1000), (4, 2000)])),
+        "i": (SEEN, encode_seen([(b"i" * 16, 5000)], 1000)),
     }
     entry = b"".join(made[kind][1] for kind in kinds)
     assert [found for found, _, _ in split_commands(entry)] == [made[kind][0] for kind in kinds]
-    for kind, start, _ in split_commands(entry):
+    for kind, start, end in split_commands(entry):
         if kind == DELIVERED:
             assert decode_delivered(entry, start) == 17
+        elif kind == DELAY:
+            assert decode_delays(entry, start, end) == [(3, 1000), (4, 2000)]
+        elif kind == SEEN:
+            assert decode_seen(entry, start, end) == (1000, [(b"i" * 16, 5000)])

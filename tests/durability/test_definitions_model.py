@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import broker.journal
 from broker.definitions import durable_definitions, replay
 from broker.journal import Journal
+from broker.policies import effective_options, parse_policy
 from broker.protocol.errors import AMQPError
 from broker.timers import Timers
 from broker.vhost import VHost
@@ -16,12 +17,24 @@ from tests.durability.fake_log import FakeDisk, FakeLog
 EXCHANGES = st.sampled_from(["x1", "x2", "x3"])
 QUEUES = st.sampled_from(["q1", "q2"])
 KEYS = st.sampled_from(["", "k"])
+TTLS = st.integers(1000, 1002)
+POLICIES = st.sampled_from(["p1", "p2"])
+POLICY_KINDS = st.sampled_from(["policy", "operator-policy"])
 ME = object()
 
 
+class StoppedClock(Timers):
+    """Trio's clock is not there; no time has to pass."""
+
+    def now_ms(self):
+        return 0
+
+
 def definitions(vhost):
-    """What would survive, as a set of texts."""
-    return {repr(change) for change in durable_definitions(vhost)}
+    """What would survive, as a set of texts; and all policies, which should."""
+    sets = vhost.policies.sets.items()
+    policies = {f"{kind}: {policy}" for kind, found in sets for policy in found}
+    return policies | {repr(change) for change in durable_definitions(vhost)}
 
 
 class DefinitionsLife(RuleBasedStateMachine):
@@ -33,12 +46,13 @@ class DefinitionsLife(RuleBasedStateMachine):
         self._open()
 
     def _open(self):
-        self.vhost = VHost("/", Timers())
+        self.vhost = VHost("/", StoppedClock())
         self.log = FakeLog(self.disk)
         self.journal = self.log.machine = Journal(self.log, lambda: durable_definitions(self.vhost))
         checkpoint = [self.disk.checkpoint] if self.disk.checkpoint else []
         for change in self.journal.recover([*checkpoint, *self.disk.above_checkpoint()]):
             replay(self.vhost, change)
+        self.vhost.policies.apply_to_all()
         self.vhost.journal = self.journal
         self.log.on_submit = self._submitted
         self.moments = [definitions(self.vhost)]  # since the last entry that is durable
@@ -92,6 +106,15 @@ class DefinitionsLife(RuleBasedStateMachine):
             target = data.draw(st.sampled_from(there))
             self._do(getattr(self.vhost, verb), source, target, key, {"n": 1})
 
+    @rule(name=POLICIES, kind=POLICY_KINDS, pattern=st.sampled_from(["1", "^"]), ms=TTLS)
+    def put_policy(self, name, kind, pattern, ms):
+        body = {"pattern": pattern, "definition": {"message-ttl": ms}}
+        self._do(self.vhost.policies.put, kind, parse_policy(name, body, kind=kind))
+
+    @rule(name=POLICIES, kind=POLICY_KINDS)
+    def remove_policy(self, name, kind):
+        self._do(self.vhost.policies.remove, kind, name)
+
     @rule()
     def submit(self):
         self.log.submit()
@@ -118,6 +141,15 @@ class DefinitionsLife(RuleBasedStateMachine):
         found = definitions(self.vhost)
         assert found <= set().union(*possible), "invented"
         assert set.intersection(*possible) <= found, "lost"
+
+    @invariant()
+    def every_queue_does_what_the_policies_say(self):
+        sets = self.vhost.policies.sets
+        for queue in self.vhost.queues.values():
+            kind = queue.options.type
+            found = [policies.match(kind, queue.name) for policies in sets.values()]
+            wanted, _ = effective_options(queue.arguments, *found, queue_type=kind)
+            assert queue.options == wanted
 
     @invariant()
     def nothing_waits_for_nothing(self):

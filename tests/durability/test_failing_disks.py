@@ -7,17 +7,19 @@ import pytest
 import trio
 
 from broker.journal import Journal
-from broker.log_host import LogHost, Threads
+from broker.log_host import LogHost
+from broker.off_loop import Threads
 from broker.startup import DiskFailedError
 from broker.timers import Timers
 from queues.durable import DurableStore
 from queues.paged import HotBudget
+from queues.ready import FifoReady
 from queues.storage.log_store import LogStore
 from queues.storage.options import StoreEvents, StoreOptions
-from tests.durability.test_store_model import Holder, make_message, name_of
+from tests.durability.store_on_log import Holder, make_message, name_of
 from tests.support.simdisk import SimDisk, input_output_error
 
-OPTIONS = StoreOptions(wal_file_bytes=64 * 1024, free_bytes_min=256 * 1024)
+OPTIONS = StoreOptions(wal_file_bytes=64 * 1024, free_bytes_min=256 * 1024, reserve_bytes=8192)
 UID = b"sixteen bytes id"
 
 
@@ -34,7 +36,9 @@ class Queue:
     def __init__(self, host):
         self.log = host.open(UID)
         holder = Holder(lambda messages: None)
-        self.store = DurableStore(self.log, holder, HotBudget(), lambda: 0)
+        self.store = DurableStore(
+            self.log, holder, HotBudget(), lambda: 0, FifoReady(), in_order=True, grouped=False
+        )
         holder.store = self.store
         self.log.machine = self.store
         if self.log.gid is not None:

@@ -2,9 +2,11 @@
 
 import pytest
 
-import queues.durable
+import queues.live_log
 from queues.durable import DurableStore
 from queues.paged import HotBudget
+from queues.ready import FifoReady
+from tests.durability.fake_log import FakeAway
 from tests.queues.fakes import message
 
 
@@ -30,6 +32,7 @@ class Holder:
 
     def __init__(self):
         self.messages = []
+        self.away = FakeAway()
 
     def enqueued(self, messages):
         self.messages += messages
@@ -37,13 +40,15 @@ class Holder:
 
 @pytest.fixture
 def log(monkeypatch):
-    monkeypatch.setattr(queues.durable, "CHECKPOINT_ENTRIES", 2)
+    monkeypatch.setattr(queues.live_log, "CHECKPOINT_ENTRIES", 2)
     return RecordingLog()
 
 
 @pytest.fixture
 def store(log):
-    return DurableStore(log, Holder(), HotBudget(), lambda: 0)
+    return DurableStore(
+        log, Holder(), HotBudget(), lambda: 0, FifoReady(), in_order=True, grouped=False
+    )
 
 
 def commit(store, index):

@@ -625,7 +625,7 @@ def messages_expire_in_their_time_and_are_dead_lettered(life):
     publisher.publish("", "expire-message", b"stays", expiration="3600000")
     yield
     channel = life.channel()
-    eventually(lambda: channel.count("expired") == 2, "both messages to expire")
+    eventually(lambda: channel.count("expired") == 2, "both messages to expire", within_s=60)
     found = {(content := channel.get("expired", no_ack=True)).body: content for _ in range(2)}
     assert found.keys() == {b"by the queue", b"by itself"}
     for content in found.values():

@@ -150,3 +150,13 @@ def test_no_byte_is_looked_through_more_than_a_few_times(stream, sizes):
     reader = CountingReader()
     read_all(reader, cut(data, sizes))
     assert reader.bytes_scanned <= 3 * len(data)
+
+
+def test_what_is_held_of_unfinished_contents_is_counted():
+    reader = new_reader()
+    whole = b"".join(publish_frames(1, payload=b"x" * 1000))
+    assert reader.partial_bytes == 0
+    reader.feed(whole[:900])
+    assert 600 < reader.partial_bytes <= 900
+    reader.feed(whole[900:])
+    assert reader.partial_bytes == 0

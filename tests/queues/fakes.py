@@ -3,18 +3,36 @@
 import heapq
 import itertools
 
+from broker.protocol.constants import FLAG_HEADERS
+from broker.protocol.content import join_header
+from broker.protocol.tables import encode_table
 from flow_control.credit import Credit
 from queues.consumers import Consumer
-from queues.message import Message
+from queues.dedup import digest_of_id
+from queues.message import Message, Wishes
 from queues.options import QueueOptions
 from queues.queue import Queue
 
 
-def message(name, *, size=10, priority=0, expires_at=None):
-    """A message that is told from others by its address."""
-    made = Message(str(name).encode(), b"", 14, 0, size, 1)
+def message(
+    name, *, size=10, priority=0, expires_at=None, delay_ms=None, dedup_id=None, group=None
+):
+    """A message that is told from others by its address. It has a body on paper only."""
+    headers = {} if group is None else {FLAG_HEADERS: encode_table({"x-group-id": group})}
+    frames, header_bytes, flags = join_header(1, size, headers)
+    made = Message(str(name).encode(), frames, header_bytes, flags, size, 1)
     made.priority = priority
     made.expires_at = expires_at
+    if delay_ms is not None or dedup_id is not None:
+        digest = None if dedup_id is None else digest_of_id(dedup_id.encode())
+        made.wishes = Wishes(delay_ms, digest)
+    return made
+
+
+def with_body(name, body):
+    """The same with a body of its own."""
+    made = message(name, size=len(body))
+    made.frames += b"\x03\x00\x01" + len(body).to_bytes(4, "big") + body + b"\xce"
     return made
 
 
@@ -84,6 +102,9 @@ class FakeSink:
         self.looked_at = 0  # how often somebody asked whether it is paused
         self.delivered = []  # (consumer tag, message)
         self.cancelled = []
+        self.on_revoked = lambda sink: None  # its channel wakes others that may have room now
+        self.revoked = []  # names of messages whose lease was over
+        self.settling = []  # messages that cannot be revoked: they are about to be settled
         self.full_after = full_after  # so many deliveries fill its write buffer
 
     @property
@@ -96,12 +117,24 @@ class FakeSink:
         assert messages, "an empty delivery"
         self.delivered += [(consumer.tag, m) for m in messages]
 
+    def revoke(self, consumer, messages):
+        taken = [m for m in messages if m not in self.settling]
+        self.revoked += names(taken)
+        consumer.release(len(taken))
+        self.on_revoked(self)
+        return taken
+
     def consumer_cancelled(self, consumer):
         self.cancelled.append(consumer.tag)
 
     @property
     def names(self):
         return names(m for _, m in self.delivered)
+
+    def take(self):
+        """What was delivered since the last look at it."""
+        taken, self.delivered = [m for _, m in self.delivered], []
+        return taken
 
 
 class FakeReceipt:
@@ -122,6 +155,34 @@ def new_queue(context, *, auto_delete=False, **options):
         auto_delete=auto_delete,
         owner=None,
     )
+
+
+def publish(queue, *messages):
+    """How the publisher was answered."""
+    receipt = FakeReceipt()
+    queue.publish(list(messages), receipt)
+    return receipt.answers
+
+
+def fetch(queue, *, no_ack=True, lease_ms=None):
+    """The name of what basic.get finds, or None."""
+    holder = Consumer("", queue, FakeSink(), no_ack=no_ack, fetching=True, lease_ms=lease_ms)
+    found = queue.get(holder)
+    return None if found is None else names([found])[0]
+
+
+def drain(queue):
+    """The names of all that can be fetched now, in order."""
+    found = []
+    while (name := fetch(queue)) is not None:
+        found.append(name)
+    return found
+
+
+def hand_back(queue, consumer, messages, how="settle", **options):
+    """As a channel does it: the credit first."""
+    consumer.release(len(messages))
+    getattr(queue, how)(consumer, messages, **options)
 
 
 def consume(queue, sink, tag="c", **options):

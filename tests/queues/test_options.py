@@ -4,6 +4,7 @@ import pytest
 
 from queues.options import InvalidArgumentError, QueueOptions, parse_options
 
+THIRTY_DAYS_MS = 30 * 24 * 3600 * 1000
 TEN_YEARS_MS = 10 * 365 * 24 * 3600 * 1000
 
 # argument, value, and what it makes of the options
@@ -27,6 +28,19 @@ UNDERSTOOD = [
     ("x-single-active-consumer", False, {"single_active_consumer": False}),
     ("x-queue-type", "classic", {"type": "classic"}),
     ("x-queue-type", "quorum", {"type": "quorum", "delivery_limit": 20}),
+    ("x-message-delay", 5000, {"message_delay_ms": 5000}),
+    ("x-retry-delay", 100, {"retry_delay_ms": 100}),
+    ("x-retry-backoff", 2, {"retry_backoff": 2.0}),
+    ("x-retry-backoff", 1.5, {"retry_backoff": 1.5}),
+    ("x-retry-backoff", "exponential", {"retry_backoff": 2.0}),
+    ("x-retry-backoff", "constant", {"retry_backoff": 1.0}),
+    ("x-retry-max-delay", 60_000, {"retry_max_delay_ms": 60_000}),
+    ("x-visibility-timeout", 30_000, {"visibility_timeout_ms": 30_000}),
+    ("x-consumer-timeout", 30_000, {"consumer_timeout_ms": 30_000}),
+    ("x-message-groups", True, {"message_groups": True}),
+    ("x-dedup-window", 0, {"dedup_window_ms": 0}),
+    ("x-dedup-content", True, {"dedup_content": True}),
+    ("x-redelivery-rate", 0, {"redelivery_rate": 0}),
     ("x-queue-mode", "lazy", {}),
     ("x-queue-version", 2, {}),
     ("x-queue-master-locator", "min-masters", {}),
@@ -72,6 +86,23 @@ REFUSED = [
     ("x-queue-version", 3),
     ("x-queue-leader-locator", 5),
     ("x-dead-letter-strategy", "odd"),
+    ("x-dead-letter-exchange", "x" * 256),
+    ("x-message-delay", -1),
+    ("x-message-delay", THIRTY_DAYS_MS + 1),
+    ("x-retry-delay", "100"),
+    ("x-retry-backoff", 0.5),
+    ("x-retry-backoff", float("nan")),
+    ("x-retry-backoff", "odd"),
+    ("x-retry-backoff", True),
+    ("x-retry-max-delay", 0),
+    ("x-visibility-timeout", 0),
+    ("x-consumer-timeout", -1),
+    ("x-priority-aging-ms", 0),
+    ("x-priority-aging-ms", 1000),
+    ("x-message-groups", "true"),
+    ("x-dedup-window", -1),
+    ("x-dedup-content", 1),
+    ("x-redelivery-rate", -1),
     ("x-quorum-initial-group-size", 3),
     ("x-max-age", "1D"),
     ("x-stream-max-segment-size-bytes", 100),
@@ -106,6 +137,20 @@ def test_a_dead_letter_key_needs_a_dead_letter_exchange():
     assert refusal.value.name == "x-dead-letter-routing-key"
     both = parse_options({"x-dead-letter-routing-key": "k", "x-dead-letter-exchange": "x"})
     assert (both.dead_letter_exchange, both.dead_letter_routing_key) == ("x", "k")
+
+
+def test_aging_needs_priorities_and_groups_have_none():
+    aging = parse_options({"x-max-priority": 5, "x-priority-aging-ms": 1000})
+    assert aging.priority_aging_ms == 1000
+    with pytest.raises(InvalidArgumentError) as refusal:
+        parse_options({"x-max-priority": 5, "x-message-groups": True})
+    assert refusal.value.name == "x-message-groups"
+
+
+def test_the_visibility_timeout_counts_before_the_consumer_timeout():
+    assert parse_options({}).lease_ms is None
+    assert parse_options({"x-consumer-timeout": 5}).lease_ms == 5
+    assert parse_options({"x-consumer-timeout": 5, "x-visibility-timeout": 7}).lease_ms == 7
 
 
 def test_no_arguments_make_a_plain_classic_queue():

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from random import Random
 
+from queues.raft.config import Config, config_of
 from queues.raft.messages import Entry, NodeId, Snapshot
 from queues.raft.ready import WriteOp
 
@@ -15,12 +16,14 @@ class Image:
 
     def __init__(self) -> None:
         self.hard: Hard = (0, None)
-        self.snapshot = Snapshot(0, 0, (), 0)
+        self.snapshot = Snapshot(0, 0, Config((1,)), 0)  # index 0: there is none
         self.entries: list[Entry] = []
+        self.configs: list[tuple[int, Config]] = []  # those in the entries
 
     def copy(self) -> "Image":
         twin = Image()
         twin.hard, twin.snapshot, twin.entries = self.hard, self.snapshot, list(self.entries)
+        twin.configs = list(self.configs)
         return twin
 
     @property
@@ -35,6 +38,7 @@ class Image:
         offset = self.snapshot.index
         assert first > offset, "a live entry is not readable"
         found = self.entries[first - offset - 1 : last - offset]
+        assert found, "what is to be read was never written"
         assert found[0].index == first
         return found
 
@@ -44,6 +48,12 @@ class Image:
             if entry.term != term:
                 term = entry.term
                 yield entry.index, term
+
+    def config(self, first: Config) -> Config:
+        """The one that holds by what is here; `first` is that of a new group."""
+        if self.configs:
+            return self.configs[-1][1]
+        return self.snapshot.config if self.snapshot.index else first
 
     def has(self, index: int, term: int) -> bool:
         """Whether this disk vouches for that entry; what a snapshot covers was committed."""
@@ -57,17 +67,22 @@ class Image:
             assert isinstance(value, Entry)
             assert value.index == self.last + 1, "a gap on the disk"
             self.entries.append(value)
+            config = config_of(value.payload)
+            if config is not None:
+                self.configs.append((value.index, config))
         elif kind == "truncate":
             assert isinstance(value, int)
             del self.entries[value - self.snapshot.index - 1 :]
+            self.configs = [known for known in self.configs if known[0] < value]
         elif kind == "install":
             assert isinstance(value, Snapshot)
-            self.snapshot, self.entries = value, []
+            self.snapshot, self.entries, self.configs = value, [], []
         else:
             assert isinstance(value, Snapshot)
             if value.index > self.snapshot.index:
                 del self.entries[: value.index - self.snapshot.index]
                 self.snapshot = value
+                self.configs = [known for known in self.configs if known[0] > value.index]
 
 
 class SimDisk:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from zlib import crc32
 
-from queues.raft.config import DEFAULTS, Config, Tunables
+from queues.raft.config import DEFAULTS, Change, ConfChangeError, Config, Tunables
 from queues.raft.core import Raft
 from queues.raft.log import RaftLog
 from queues.raft.messages import Entry, Message, Snapshot
@@ -19,7 +19,7 @@ class Member:
     def __init__(
         self,
         node: int,
-        voters: tuple[int, ...],
+        config: Config,
         send: Callable[[Message], None],
         *,
         ledger: Ledger | None = None,
@@ -28,10 +28,11 @@ class Member:
         core_class: type[Raft] = Raft,
     ) -> None:
         self.node = node
-        self.voters = voters
+        self.config = config  # as it was told at first
+        self.down: set[int] = set()
         self.send = send
         self.ledger = ledger or Ledger()
-        self.members = [self]
+        self.members = {node: self}
         self.random = random or Random(node)
         self.tunables = tunables
         self.core_class = core_class
@@ -51,6 +52,8 @@ class Member:
         image = self.disk.durable
         snapshot = image.snapshot
         self.ledger.saw_write(snapshot.term, image.entries)
+        if snapshot.index:
+            self.ledger.saw_snapshot(self.node, snapshot)
         log = RaftLog(snapshot.index, snapshot.term, image.runs(), image.last)
         self.boots += 1
         self.commit_seen = snapshot.index
@@ -58,12 +61,14 @@ class Member:
         self.state = (snapshot.index, snapshot.data)
         self.core = core = self.core_class(
             self.node,
-            Config(snapshot.voters or self.voters),
+            snapshot.config if snapshot.index else self.config,
             now,
             self.random,
             hard=image.hard,
             log=log,
+            configs=image.configs,
             tunables=self.tunables,
+            down=self.down,
         )
         self.pump()
         return core
@@ -76,6 +81,7 @@ class Member:
         self.snapshots.clear()
         self.read_floors.clear()
         self.snapshotting = False
+        self.down.clear()
 
     @property
     def leads(self) -> bool:
@@ -89,6 +95,7 @@ class Member:
         while (ready := core.ready()) is not None:
             self._carry_out(core, ready)
             self.ledger.check(self)
+        self.ledger.check_config(self)
 
     def _carry_out(self, core: Raft, ready: Ready) -> None:
         if ready.role is Role.LEADER and ready.term != self.led_term:
@@ -97,9 +104,10 @@ class Member:
         if ready.install is not None:
             self.state = (ready.install.index, ready.install.data)  # type: ignore[assignment]
             self.ledger.saw_state(self.node, *self.state)
+            self.ledger.saw_snapshot(self.node, ready.install)
             self.commit_seen = max(self.commit_seen, ready.install.index)
         for write in ready.writes:
-            if write.entries and len(self.voters) > 1:
+            if write.entries and not self._is_alone(core):
                 entries = list(write.entries)
                 self.ledger.saw_write(core.log.term_at(entries[0].index - 1), entries)
             self.disk.stage(write, ready.install)
@@ -113,6 +121,10 @@ class Member:
         if ready.apply_to > self.state[0]:
             self._apply(core, ready.apply_to)
 
+    def _is_alone(self, core: Raft) -> bool:
+        """What a sole member loses, term and all, nobody saw: it counts when it is on disk."""
+        return core.config == Config((self.node,))
+
     def _apply(self, core: Raft, last: int) -> None:
         first = self.state[0] + 1
         for entry in core.entries(first, last) or self.disk.latest.read(first, last):
@@ -121,7 +133,7 @@ class Member:
             self.ledger.saw_apply(self.node, entry, digest)
             proposed = self.pending.pop(entry.index, None)
             if proposed == entry.term:
-                self.ledger.saw_confirm(entry.index, entry.term, self.members)
+                self.ledger.saw_confirm(entry.index, entry.term)
         assert self.state[0] == last
         core.applied(last)
 
@@ -135,6 +147,11 @@ class Member:
             self.core.tick(now)
             self.pump()
 
+    def campaign(self, now: float) -> None:
+        if self.core is not None:
+            self.core.campaign(now)
+            self.pump()
+
     def propose(self, payload: bytes) -> bool:
         if self.core is None:
             return False
@@ -145,6 +162,17 @@ class Member:
         self.pending[index] = term
         self.pump()
         return True
+
+    def propose_conf(self, change: Change) -> bool:
+        assert self.core is not None
+        try:
+            self.core.propose_conf(change)
+        except (NotLeaderError, ConfChangeError):
+            done = False
+        else:
+            done = True
+        self.pump()
+        return done
 
     def read(self, context: int) -> None:
         if self.core is not None and self.leads:
@@ -157,7 +185,7 @@ class Member:
         if self.core is None:
             return
         wseq, snapshot = self.disk.sync(len(self.disk.pending) if count is None else count)
-        if len(self.voters) == 1:  # only here: what a sole voter loses, term and all, nobody saw
+        if self._is_alone(self.core):
             self.ledger.saw_write(self.disk.durable.snapshot.term, self.disk.durable.entries)
         if wseq is not None:
             self.core.persisted(wseq)
@@ -174,7 +202,9 @@ class Member:
             return
         self.snapshotting = True
         term = core.log.term_at(index)
-        self.disk.stage_snapshot(Snapshot(index, term, core.config.voters, digest))
+        snapshot = Snapshot(index, term, core.config_at(index), digest)
+        self.ledger.saw_snapshot(self.node, snapshot)
+        self.disk.stage_snapshot(snapshot)
 
     def serve(self) -> None:
         """Answer what the core asked of its host: entries from disk, snapshots for peers."""

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from queues.raft.config import Change
 from queues.raft.core import Raft
-from queues.raft.messages import Append, AppendReply, Entry, Message, NodeId
+from queues.raft.messages import Append, AppendReply, Entry, Message, NodeId, Snapshot
 
 
 class AckBeforeFsync(Raft):
@@ -82,6 +83,108 @@ class AckFromOldTerm(Raft):
             super()._refuse_stale(msg)
 
 
+class TwoChangesAtOnce(Raft):
+    """A change of members does not wait for the one before it."""
+
+    __slots__ = ()
+
+    def _change_under_way(self) -> bool:
+        return False
+
+
+class ChangeBeforeCommit(Raft):
+    """A new leader changes members before it has committed anything in its term."""
+
+    __slots__ = ()
+
+    def _check_timely(self, change: Change) -> None:
+        pass
+
+
+class ConfigAtCommit(Raft):
+    """A configuration holds from when it is committed, not from when it is appended."""
+
+    __slots__ = ()
+
+    def _use_config(self) -> None:
+        commit = getattr(self, "commit", self._configs[-1][0])
+        self.config = [config for index, config in self._configs if index <= commit][-1]
+        self._votes_here = self.node in self.config.voters
+
+    def _commit_to(self, index: int) -> None:
+        super()._commit_to(index)
+        self._use_config()
+
+
+class ConfigNotReverted(Raft):
+    """An entry that is cut off leaves its configuration behind."""
+
+    __slots__ = ()
+
+    def _disown(self, index: int) -> None:
+        while self._configs[-1][0] >= index:
+            self._configs.pop()
+
+
+class LearnerCounted(Raft):
+    """What a learner has counts towards the majority."""
+
+    __slots__ = ()
+
+    def _meet_members(self) -> None:
+        super()._meet_members()
+        for peer in (self.progress or {}).values():
+            peer.voter = True
+
+
+class StrangersVoteCounted(Raft):
+    """A vote counts, whoever gave it."""
+
+    __slots__ = ()
+
+    def _tally(self, votes: dict[NodeId, bool]) -> int:
+        return sum(votes.values())
+
+
+class ConfigLostInSnapshot(Raft):
+    """A member that gets a snapshot keeps the configuration that it had."""
+
+    __slots__ = ()
+
+    def _restore_config(self, snapshot: Snapshot) -> None:
+        self._configs = [(snapshot.index, self.config)]
+
+
+class ApplyOffByOne(Raft):
+    """After a snapshot the first entry to apply is one too late."""
+
+    __slots__ = ()
+
+    def _replace_by(self, snapshot: Snapshot) -> None:
+        super()._replace_by(snapshot)
+        self._apply_handed += 1
+
+
+class RemovedLeaderStays(Raft):
+    """A leader goes on after its own removal is committed."""
+
+    __slots__ = ()
+
+    def _retire(self) -> None:
+        pass
+
+
+class ReplyOfRemovedMember(Raft):
+    """A member that comes back without its disk is taken for what it was."""
+
+    __slots__ = ()
+
+    def _meet_members(self) -> None:
+        super()._meet_members()
+        for peer in (self.progress or {}).values():
+            peer.since = 0
+
+
 MUTANTS: tuple[type[Raft], ...] = (
     AckBeforeFsync,
     AlwaysTruncate,
@@ -91,4 +194,14 @@ MUTANTS: tuple[type[Raft], ...] = (
     CommitOldTerm,
     StaleWriteCompletion,
     AckFromOldTerm,
+    TwoChangesAtOnce,
+    ChangeBeforeCommit,
+    ConfigAtCommit,
+    ConfigNotReverted,
+    LearnerCounted,
+    StrangersVoteCounted,
+    ConfigLostInSnapshot,
+    ApplyOffByOne,
+    RemovedLeaderStays,
+    ReplyOfRemovedMember,
 )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
-from queues.raft.config import DEFAULTS, Config, Tunables
+from queues.raft.config import DEFAULTS, Change, ConfChangeError, Config, Step, Tunables
 from queues.raft.core import Raft
 from queues.raft.log import RaftLog
 from queues.raft.messages import (
@@ -31,18 +31,23 @@ class Script:
         term: int | None = None,
         vote: int | None = None,
         voters: tuple[int, ...] = (ME, YOU, OTHER),
+        learners: tuple[int, ...] = (),
+        configs: Sequence[tuple[int, Config]] = (),
         tunables: Tunables = DEFAULTS,
+        down: tuple[int, ...] = (),
     ) -> None:
         runs = [(place + 1, number) for place, number in enumerate(terms)]
         self.now = 0.0
         self.core = core_class(
             ME,
-            Config(voters),
+            Config(voters, learners),
             self.now,
             Random(1),
             hard=(max(terms, default=0) if term is None else term, vote),
             log=RaftLog(0, 0, runs, len(terms)),
+            configs=configs,
             tunables=tunables,
+            down=down,
         )
         self.writes: list[WriteOp] = []  # not yet durable
         self.ready: Ready | None = None
@@ -84,6 +89,35 @@ class Script:
     def ack(self, index: int, *, frm: int = YOU, term: int | None = None) -> list[Message]:
         term = self.core.term if term is None else term
         return self.hear(AppendReply(ME, frm, term, ok=True, index=index, commit=0, **NO_HINT))
+
+    def lead(self) -> "Script":
+        """Win, and have everything so far on the disks of both followers, committed and applied."""
+        self.win()
+        self.sync()
+        for peer in (YOU, OTHER):
+            self.hear(self.reply(peer, self.core.log.last))
+        self.core.applied(self.core.commit)
+        self.out()
+        return self
+
+    def reply(self, frm: int, index: int, read_round: int | None = None) -> AppendReply:
+        """An acknowledgement of all up to `index`, in the present round."""
+        core = self.core
+        number = core._read_round if read_round is None else read_round
+        return AppendReply(
+            core.node, frm, core.term, True, index, core.commit, 0, 0, read_round=number
+        )
+
+    def change(self, step: Step, node: int) -> list[Message]:
+        self.core.propose_conf(Change(step, node))
+        return self.out()
+
+    def refusal(self, step: Step, node: int) -> ConfChangeError | None:
+        try:
+            self.core.propose_conf(Change(step, node))
+        except ConfChangeError as error:
+            return error
+        return None
 
     def time_passes(self) -> list[Message]:
         """The clock reaches the deadline."""

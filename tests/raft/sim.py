@@ -8,19 +8,29 @@ import heapq
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
-from queues.raft.config import Tunables
+from queues.raft.config import Config, Tunables
 from queues.raft.core import Raft
 from queues.raft.messages import Message
 from tests.raft.ledger import Ledger, ViolationError
+from tests.raft.links import Links
 from tests.raft.member import Member
+from tests.raft.operations import Operator
 
 HEAL_S = 30.0  # by then a healed group must agree again
 MESSAGES_MAX = 200_000  # of one run; more is a storm of messages that beget each other
 BEAT_S = 0.15
 SUSPECT_S = 1.0
+WIDE = {  # a window of one entry is slow; in the end everybody shall have everything
+    "append_bytes_max": 10_000,
+    "append_entries_max": 256,
+    "fetch_bytes_max": 10_000,
+    "fetch_entries_max": 1024,
+    "window_bytes": 10_000,
+}
+NEVER = (-10.0, 0)
 
 
 @dataclass(slots=True)
@@ -48,6 +58,8 @@ class Weather:
     fault_s: float  # mean time between crashes, cuts and pauses
     chore_s: float  # mean time between snapshots, transfers and reads
     payload_max: int
+    change_s: float  # mean time between changes of members
+    links: bool  # connections that break, else datagrams that get lost, doubled and reordered
 
     @classmethod
     def draw(cls, random: Random) -> "Weather":
@@ -62,10 +74,17 @@ class Weather:
             fault_s=random.choice((0.3, 1.0, 4.0)),
             chore_s=random.choice((0.1, 0.5, 5.0)),
             payload_max=random.choice((1, 40, 400)),
+            change_s=random.choice((0.2, 1.0, 1e9)),
+            links=random.random() < 0.5,
         )
 
 
 def draw_tunables(random: Random) -> Tunables:
+    append_bytes_max = random.choice((1, 100, 10_000))
+    # Hundreds of appends under way that all come in another order never get anywhere.
+    append_entries_max = random.choice((1, 2, 256))
+    largest = 10_000 if append_bytes_max > 1 and append_entries_max > 2 else 300
+    window_bytes = random.choice((1, 300, largest))
     return Tunables(
         election_s=random.choice((0.3, 1.0)),
         rank_s=random.choice((0.01, 0.05)),
@@ -73,9 +92,12 @@ def draw_tunables(random: Random) -> Tunables:
         check_beats=random.choice((3, 8)),
         transfer_beats=random.choice((2, 8)),
         snapshot_beats=random.choice((3, 20)),
-        append_bytes_max=random.choice((1, 100, 10_000)),
-        append_entries_max=random.choice((1, 2, 256)),
-        window_bytes=random.choice((1, 300, 10_000)),
+        hasty_tries=random.choice((0, 5)),
+        fetch_bytes_max=random.choice((1, 10_000)),
+        fetch_entries_max=random.choice((1, 4)),
+        append_bytes_max=append_bytes_max,
+        append_entries_max=append_entries_max,
+        window_bytes=window_bytes,
         cache_bytes=random.choice((0, 200, 10_000)),
     )
 
@@ -94,29 +116,38 @@ class Simulation:
         self.events: list[tuple[float, int, int, Callable[[], None]]] = []
         self.counter = self.messages = 0
         self.ledger = Ledger()
-        tunables = draw_tunables(random)
-        voters = tuple(range(1, self.weather.voters + 1))
-        self.members = {
-            node: Member(
-                node,
-                voters,
-                self.transmit,
-                ledger=self.ledger,
-                random=random,
-                tunables=tunables,
-                core_class=core_class,
-            )
-            for node in voters
-        }
-        for member in self.members.values():
-            member.members = list(self.members.values())
+        self.tunables = draw_tunables(random)
+        self.core_class = core_class
+        self.voters = tuple(range(1, self.weather.voters + 1))
+        self.members: dict[int, Member] = {}
         self.cuts: set[tuple[int, int]] = set()
-        self.paused_until = dict.fromkeys(voters, 0.0)
-        self.heard = {(a, b): (0.0, 0) for a in voters for b in voters}  # a of b: when, which boot
-        self.timers: dict[int, float | None] = dict.fromkeys(voters)
+        self.paused_until: dict[int, float] = {}
+        self.heard: dict[tuple[int, int], tuple[float, int]] = {}  # a of b: when, which boot
+        self.timers: dict[int, float | None] = {}
         self.stormy = True
+        self.links = Links(self) if self.weather.links else None
+        self.operator = Operator(self)
+        for node in self.voters:
+            self.add_member(node, Config(self.voters))
         if trace:
-            trace(f"seed {seed}: {self.weather} {tunables}")
+            trace(f"seed {seed}: {self.weather} {self.tunables}")
+
+    def add_member(self, node: int, config: Config) -> None:
+        member = Member(
+            node,
+            config,
+            self.transmit,
+            ledger=self.ledger,
+            random=self.random,
+            tunables=self.tunables,
+            core_class=self.core_class,
+        )
+        self.members[node] = member
+        member.members = self.members
+        self.paused_until[node] = 0.0
+        self.timers[node] = None
+        if self.links is None:
+            self.at(self.random.random() * BEAT_S, node, lambda: self.beat(node))
 
     # Events.
 
@@ -186,6 +217,10 @@ class Simulation:
             raise ViolationError("a storm of messages")
         if not isinstance(message, Beat):
             self.say(f"{message.frm}→{message.to} {message}")
+        if self.links is not None:
+            assert not isinstance(message, Beat)
+            self.links.transmit(message)
+            return
         if (message.frm, message.to) in self.cuts:
             return
         if self.stormy and random.random() < weather.drop:
@@ -214,7 +249,8 @@ class Simulation:
         for peer in self.members:
             if peer != node:
                 self.transmit(Beat(node, peer, member.boots, core.term, member.leads))
-                if self.now - self.heard[node, peer][0] > SUSPECT_S:
+                if self.now - self.heard.get((node, peer), NEVER)[0] > SUSPECT_S:
+                    member.down.add(peer)
                     core.peer_down(peer, self.now)
                     if core.leader == peer:
                         core.suspect_leader(self.now)
@@ -223,10 +259,11 @@ class Simulation:
     def on_beat(self, member: Member, beat: Beat) -> None:
         core = member.core
         assert core is not None
-        when, boot = self.heard[member.node, beat.frm]
+        when, boot = self.heard.get((member.node, beat.frm), NEVER)
         self.heard[member.node, beat.frm] = (self.now, max(boot, beat.boot))
         if beat.boot > boot or self.now - when > SUSPECT_S:
-            core.peer_up(beat.frm)
+            member.down.discard(beat.frm)
+            core.peer_up(beat.frm, self.now)
         demoted = beat.term >= core.term and not beat.leads
         if core.leader == beat.frm and (beat.boot > boot or demoted):
             core.suspect_leader(self.now)
@@ -236,9 +273,11 @@ class Simulation:
 
     def client(self) -> None:
         self.at(self.spread(self.weather.propose_s), 0, self.client)
-        member = self.random.choice(list(self.members.values()))
-        if self.paused_until[member.node] <= self.now:
-            self.propose(member)
+        leaders = [member for member in self.members.values() if member.leads]
+        if leaders:
+            member = self.random.choice(leaders)
+            if self.paused_until[member.node] <= self.now:
+                self.propose(member)
 
     def propose(self, member: Member) -> bool:
         size = self.random.randint(0, self.weather.payload_max)
@@ -258,8 +297,8 @@ class Simulation:
         elif what == "read":
             self.counter += 1
             member.read(self.counter)
-        elif member.leads and len(self.members) > 1 and self.stormy:
-            to = self.random.choice([node for node in self.members if node != member.node])
+        elif member.leads and self.stormy and member.core._others():
+            to = self.random.choice(member.core._others())
             self.say(f"transfer {member.node} → {to}")
             member.core.transfer(to)
             member.pump()
@@ -277,24 +316,32 @@ class Simulation:
             self.crash(node)
         elif what == "pause":
             self.paused_until[node] = self.now + self.spread(0.7)
+            if self.links is not None:
+                self.links.paused(node)
         elif what == "cut":
             other = random.choice(list(self.members))
             self.cuts |= (
                 {(node, other), (other, node)} if random.random() < 0.5 else {(node, other)}
             )
+            if self.links is not None:
+                self.links.cut(node, other)
         else:
             self.cuts.clear()
 
     def crash(self, node: int) -> None:
         if self.members[node].core is not None:
             self.members[node].crash()
+            if self.links is not None:
+                self.links.stopped(node)
             self.at(self.spread(0.5), 0, lambda: self.restart(node))
 
     def restart(self, node: int) -> None:
         member = self.members[node]
-        if member.core is None:
+        if member.core is None and node not in self.operator.lost:
             self.say(f"restart {node}: {member.disk.durable.hard} last {member.disk.durable.last}")
             self.timers[node] = None
+            if self.links is not None:
+                self.links.started(node)
             member.start(self.now)
             self.arm(member)
 
@@ -303,7 +350,12 @@ class Simulation:
     def run(self) -> "Simulation":
         for node in self.members:
             self.restart(node)
-            self.at(self.random.random() * BEAT_S, node, lambda node=node: self.beat(node))
+        if self.random.random() < 0.5:
+            self.members[1].campaign(self.now)
+            self.arm(self.members[1])
+        if self.links is not None:
+            self.links.connect()
+        self.at(self.spread(self.weather.change_s), 0, self.operator.work)
         self.at(0.0, 0, self.client)
         self.at(self.spread(self.weather.fault_s), 0, self.fault)
         self.at(self.spread(self.weather.chore_s), 0, self.chore)
@@ -323,15 +375,22 @@ class Simulation:
         self.cuts.clear()
         self.paused_until = dict.fromkeys(self.paused_until, 0.0)
         self.weather.propose_s = max(self.weather.propose_s, 0.5)
-        self.weather.delay_s = min(self.weather.delay_s, 0.01)  # a window of one entry is slow
+        self.weather.delay_s = min(self.weather.delay_s, 0.01)
         self.goal = self.ledger.confirmed_max
-        for node in self.members:
-            self.restart(node)
+        for member in self.members.values():
+            self.restart(member.node)
+            member.tunables = replace(member.tunables, **WIDE)
+            if member.core is not None:
+                member.core.tunables = member.tunables
 
     def agrees(self) -> bool:
-        """Everybody has applied something that was confirmed after the storm."""
-        low = min(member.state[0] for member in self.members.values())
-        return self.ledger.confirmed_max > self.goal and low > self.goal
+        """All living members have applied something that was confirmed after the storm."""
+        leaders = [member.core for member in self.members.values() if member.core and member.leads]
+        if not leaders or self.ledger.confirmed_max <= self.goal:
+            return False
+        config = max(leaders, key=lambda core: core.term).config
+        nodes = {*config.voters, *config.learners} - self.operator.lost
+        return min(self.members[node].state[0] for node in nodes) > self.goal
 
     def check_confirmed(self) -> None:
         for index, term in self.ledger.confirmed.items():

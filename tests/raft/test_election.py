@@ -161,11 +161,30 @@ def test_a_late_pre_vote_of_the_present_leader_does_not_unseat_it():
     assert script.core.leader == YOU
 
 
-def test_strangers_neither_get_votes_nor_raise_the_term():
-    script = Script(term=1)
+def test_a_stranger_that_lacks_something_neither_gets_a_vote_nor_raises_the_term():
+    """It was removed, and does not know."""
+    script = Script(terms=(1, 1), term=1)
     script.out()
-    assert script.hear(Vote(ME, 99, 7, 50, 7, transfer=True)) == []
-    assert script.hear(PreVote(ME, 99, 7, 50, 7)) == []
+    assert script.hear(Vote(ME, 99, 7, 1, 1, transfer=True)) == []
+    assert script.hear(PreVote(ME, 99, 7, 1, 1)) == []
+    assert script.core.term == 1
+    assert script.hear(Vote(ME, 99, 1, 1, 1, transfer=False)) == []
+
+
+def test_a_stranger_that_has_everything_may_be_a_voter_not_heard_of_and_gets_a_vote():
+    script = Script(terms=(1, 1), term=1)
+    script.out()
+    assert script.hear(PreVote(ME, 99, 2, 3, 1)) == [PreVoteReply(99, ME, 2, granted=True)]
+    script.hear(Vote(ME, 99, 2, 3, 1, transfer=False))
+    assert script.sync() == [VoteReply(99, ME, 2, granted=True)]
+
+
+def test_a_stranger_does_not_disturb_a_group_with_a_leader():
+    script = Script()
+    script.append(1, (0, 0))
+    script.sync()
+    assert script.hear(Vote(ME, 99, 5, 9, 9, transfer=False)) == []
+    assert script.hear(PreVote(ME, 99, 5, 9, 9)) == [PreVoteReply(99, ME, 1, granted=False)]
     assert script.core.term == 1
 
 
@@ -188,7 +207,7 @@ def test_a_follower_with_a_leader_holds_no_timer_until_the_leader_is_suspected()
 def test_successors_of_a_lost_leader_stand_in_line():
     config = Config((4, 5, 6))
     assert [config.rank_after(5, node) for node in (6, 4)] == [0, 1]
-    assert [config.rank_after(None, node) for node in (4, 5, 6)] == [0, 1, 2]
+    assert [config.rank_after(9, node) for node in (4, 5, 6, 7)] == [0, 1, 2, 3]
 
 
 def test_a_leader_answers_a_restarted_member_with_an_append():
@@ -302,3 +321,56 @@ def test_a_candidate_follows_the_winner_of_its_term():
     script.sync()
     script.hear(Append(ME, OTHER, 1, 0, 0, (), 0, 0))
     assert (script.core.role, script.core.leader) == (Role.FOLLOWER, OTHER)
+
+
+def test_of_two_that_ask_each_other_at_once_one_gives_way():
+    for asker, role in ((OTHER, Role.PRE_CANDIDATE), (0, Role.FOLLOWER)):
+        script = Script(voters=(0, ME, OTHER))
+        script.time_passes()
+        deadline = script.core.deadline
+        assert script.hear(PreVote(ME, asker, 1, 0, 0)) == [
+            PreVoteReply(asker, ME, 1, granted=True)
+        ]
+        assert script.core.role is role
+        assert script.core.deadline == deadline  # it asks again, should the other come to nothing
+
+
+def lost_leader(down: tuple[int, ...]) -> Script:
+    """It has lost its leader YOU, and stands."""
+    script = Script(down=down)
+    script.append(1, (0, 0))
+    script.core.suspect_leader(script.now)
+    script.time_passes()
+    script.hear(PreVoteReply(ME, OTHER, 2, granted=True))
+    script.sync()
+    assert script.core.role is Role.CANDIDATE
+    return script
+
+
+def test_a_candidate_that_cannot_win_any_more_tries_again_soon():
+    script = lost_leader(down=(YOU,))
+    script.hear(VoteReply(ME, OTHER, 2, granted=False))
+    assert script.core.deadline - script.now <= 2 * script.core.tunables.rank_s
+    assert script.time_passes() == [PreVote(peer, ME, 3, 0, 0) for peer in (YOU, OTHER)]
+
+
+def test_a_candidate_waits_for_those_who_may_yet_vote_for_it():
+    script = lost_leader(down=())
+    script.hear(VoteReply(ME, OTHER, 2, granted=False))
+    assert script.core.deadline - script.now >= script.core.tunables.election_s
+    script.hear(VoteReply(ME, YOU, 2, granted=True))
+    assert script.core.role is Role.LEADER
+
+
+def test_split_votes_do_not_follow_each_other_in_haste_for_ever():
+    script = lost_leader(down=(YOU,))
+    tries = script.core.tunables.hasty_tries
+    waits = []
+    for _ in range(tries + 1):
+        script.hear(VoteReply(ME, OTHER, script.core.term, granted=False))
+        waits.append(script.core.deadline - script.now)
+        script.time_passes()
+        script.hear(PreVoteReply(ME, OTHER, script.core.term + 1, granted=True))
+        script.sync()
+    hasty = [wait < script.core.tunables.election_s for wait in waits]
+    assert hasty == [True] * (tries - 1) + [False] * 2

@@ -8,8 +8,15 @@ from tests.raft.mutants import (
     AckBeforeFsync,
     AckLastIndex,
     AlwaysTruncate,
+    ApplyOffByOne,
+    ChangeBeforeCommit,
+    ConfigAtCommit,
+    ConfigLostInSnapshot,
+    ConfigNotReverted,
+    LearnerCounted,
     SkipPrevCheck,
     StaleWriteCompletion,
+    TwoChangesAtOnce,
 )
 from tests.raft.rules import RULES
 from tests.raft.walk import Walk
@@ -34,7 +41,20 @@ def test_a_script_catches_the_mutant(mutant):
 
 @pytest.mark.parametrize(
     "mutant",
-    [AckBeforeFsync, AlwaysTruncate, SkipPrevCheck, AckLastIndex, StaleWriteCompletion],
+    [
+        AckBeforeFsync,
+        AlwaysTruncate,
+        SkipPrevCheck,
+        AckLastIndex,
+        StaleWriteCompletion,
+        TwoChangesAtOnce,
+        ChangeBeforeCommit,
+        ConfigAtCommit,
+        ConfigNotReverted,
+        LearnerCounted,
+        ConfigLostInSnapshot,
+        ApplyOffByOne,
+    ],
     ids=name_of,
 )
 def test_random_walks_catch_the_mutant(mutant):

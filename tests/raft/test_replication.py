@@ -1,13 +1,18 @@
 """Replication: feeding followers, the commit rule, loss and catching up, snapshots, reads."""
 
+from random import Random
+
 import pytest
 
-from queues.raft.config import Tunables
+from queues.raft.config import PATIENT, Config, Tunables
+from queues.raft.core import Raft
+from queues.raft.log import RaftLog
 from queues.raft.messages import Append, AppendReply, Entry, Install, Snapshot
 from queues.raft.progress import Feed
 from queues.raft.ready import ReadOp, ReadState
 from tests.raft.script import ME, NO_HINT, OTHER, YOU, Script
 
+ALL = Config((ME, YOU, OTHER))
 SMALL = Tunables(append_entries_max=1, window_bytes=3, cache_bytes=0)
 
 
@@ -209,10 +214,10 @@ def test_payloads_leave_memory_once_applied_and_come_back_from_disk_for_a_slow_f
     assert script.core.entries(1, 4) is None
     (probe,) = to(OTHER, refuse(script, 0, (0, 0), OTHER) + script.ack(0, frm=OTHER))
     assert probe.entries == ()
-    assert script.ready.reads == [ReadOp(OTHER, 1, 4, 256 << 10)]
+    assert script.ready.reads == [ReadOp(OTHER, 1, 4, 1 << 20)]
     script.core.fetched(OTHER, stored[:2])
     assert spans(script.out()) == [(0, 2)]
-    assert script.ready.reads == [ReadOp(OTHER, 3, 4, 256 << 10)]
+    assert script.ready.reads == [ReadOp(OTHER, 3, 4, 1 << 20)]
     script.core.fetched(OTHER, stored[2:])
     assert spans(script.out()) == [(2, 2)]
 
@@ -252,7 +257,7 @@ def compacted_leader():
 def test_a_follower_behind_the_compacted_log_gets_a_snapshot_and_goes_on_after_it():
     script = compacted_leader()
     assert list(script.ready.snapshots) == [OTHER]
-    snapshot = Snapshot(4, 1, (ME, YOU, OTHER), "state")
+    snapshot = Snapshot(4, 1, ALL, "state")
     script.core.snapshot(OTHER, snapshot)
     assert script.out() == [Install(OTHER, ME, 1, snapshot)]
     assert spans(script.ack(4, frm=OTHER)) == [(4, 1)]
@@ -269,8 +274,37 @@ def test_a_follower_that_differs_at_the_compacted_index_gets_a_snapshot():
     assert list(script.ready.snapshots) == [OTHER]
 
 
+def test_a_follower_that_is_behind_again_when_its_snapshot_is_in_place_gets_the_next_at_once():
+    script = compacted_leader()
+    script.core.snapshot(OTHER, Snapshot(4, 1, ALL, "state"))
+    script.core.compacted(5)
+    script.ack(4, frm=OTHER)
+    assert list(script.ready.snapshots) == [OTHER]
+
+
+def test_a_snapshot_is_asked_for_again_when_the_node_was_away_or_it_came_to_nothing():
+    for ends in (
+        lambda core: core.peer_up(OTHER, 0.0),
+        lambda core: core.snapshot(OTHER, None),
+    ):
+        script = compacted_leader()
+        ends(script.core)
+        (probe,) = to(OTHER, script.out())
+        refuse(script, probe.prev_index, (1, 1), OTHER)
+        assert list(script.ready.snapshots) == [OTHER]
+
+
+def test_a_snapshot_under_way_has_all_the_time_it_needs_until_it_is_sent():
+    script = compacted_leader()
+    for _ in range(3 * script.core.tunables.snapshot_beats):
+        script.time_passes()
+        told(script, 5, YOU)
+    assert script.core.progress[OTHER].feed is Feed.SNAPSHOT
+
+
 def test_a_snapshot_that_never_arrives_is_asked_for_again():
     script = compacted_leader()
+    script.core.snapshot(OTHER, Snapshot(4, 1, ALL, "state"))
     for _ in range(script.core.tunables.snapshot_beats + 1):
         script.time_passes()
         told(script, 5, YOU)
@@ -280,7 +314,7 @@ def test_a_snapshot_that_never_arrives_is_asked_for_again():
 
 def test_an_installed_snapshot_replaces_the_log_and_is_acknowledged_when_it_is_on_disk():
     script = Script(terms=(1, 1, 1))
-    snapshot = Snapshot(9, 4, (ME, YOU, OTHER), "state")
+    snapshot = Snapshot(9, 4, ALL, "state")
     assert script.hear(Install(ME, YOU, 4, snapshot)) == []
     assert script.ready.install == snapshot
     assert (script.core.log.offset, script.core.log.last, script.core.commit) == (9, 9, 9)
@@ -289,9 +323,16 @@ def test_an_installed_snapshot_replaces_the_log_and_is_acknowledged_when_it_is_o
     assert script.core.durable == 9
 
 
+def test_a_snapshot_may_reach_the_disk_before_the_term_that_came_with_it():
+    """Found by a crash in between: the member would never start again."""
+    log = RaftLog(9, 4)
+    core = Raft(ME, ALL, 0.0, Random(1), hard=(2, YOU), log=log)
+    assert (core.term, core.vote) == (4, None)
+
+
 def test_the_first_entry_after_an_installed_snapshot_is_the_next_one_applied():
     script = Script()
-    script.hear(Install(ME, YOU, 4, Snapshot(9, 4, (ME, YOU, OTHER), "state")))
+    script.hear(Install(ME, YOU, 4, Snapshot(9, 4, ALL, "state")))
     script.append(4, (9, 4), 4, 4, commit=10)
     script.sync()
     assert script.ready.apply_to == 10
@@ -303,7 +344,7 @@ def test_a_snapshot_of_what_is_already_here_only_moves_the_commit_index(index):
     script = Script(terms=(1, 1, 2))
     script.append(3, (1, 1), commit=1)
     term = (1, 1, 2)[index - 1]
-    script.hear(Install(ME, YOU, 3, Snapshot(index, term, (ME, YOU, OTHER), "state")))
+    script.hear(Install(ME, YOU, 3, Snapshot(index, term, ALL, "state")))
     script.sync()
     assert script.ready.install is None
     assert script.log_terms() == [1, 1, 2]
@@ -314,7 +355,7 @@ def test_a_write_under_way_when_a_snapshot_replaced_the_log_proves_nothing():
     script = Script()
     script.append(1, (0, 0), *[1] * 20)
     (first,) = script.writes
-    script.hear(Install(ME, OTHER, 2, Snapshot(9, 2, (ME, YOU, OTHER), "state")))
+    script.hear(Install(ME, OTHER, 2, Snapshot(9, 2, ALL, "state")))
     script.core.persisted(first.wseq)
     assert script.core.durable == 0
     script.sync()
@@ -388,7 +429,7 @@ def test_nothing_is_sent_to_a_node_that_is_down_until_it_is_back():
     told(script, 2, YOU)
     while script.core.deadline is not None:
         assert to(OTHER, script.time_passes()) == []
-    script.core.peer_up(OTHER)
+    script.core.peer_up(OTHER, script.now)
     assert spans(to(OTHER, script.out())) == [(1, 1)]
 
 
@@ -418,3 +459,19 @@ def test_an_acknowledgement_beyond_the_log_stops_the_leader():
     script = leading()
     with pytest.raises(AssertionError, match="never sent"):
         script.hear(AppendReply(ME, YOU, 1, True, 5, 0, **NO_HINT))
+
+
+def test_followers_of_a_patient_group_hear_of_a_commit_with_the_next_append_or_heartbeat():
+    script = Script(tunables=PATIENT)
+    script.lead()
+    script.core.propose(b"first")
+    script.sync()
+    assert script.hear(script.reply(YOU, 2)) == []
+    assert script.core.commit == 2
+    script.core.propose(b"second")
+    assert [(m.commit, len(m.entries)) for m in script.out()] == [(2, 1), (2, 1)]
+    script.sync()
+    assert script.hear(script.reply(YOU, 3)) == []
+    assert script.core.commit == 3
+    reminders = script.time_passes() or script.time_passes()
+    assert [(m.to, m.commit, list(m.entries)) for m in reminders] == [(YOU, 3, []), (OTHER, 3, [])]

@@ -7,7 +7,7 @@ around crashes, commits of older terms. One seed is one walk.
 from random import Random
 from types import UnionType
 
-from queues.raft.config import Tunables
+from queues.raft.config import Change, Config, Step, Tunables
 from queues.raft.core import Raft
 from queues.raft.messages import Message, PreVote, PreVoteReply, Vote, VoteReply
 from tests.raft.ledger import Ledger
@@ -26,7 +26,8 @@ class Walk:
         self.ledger = Ledger()
         self.payloads = 0
         self.now = 0.0
-        voters = tuple(range(1, random.choice((3, 3, 5)) + 1))
+        voters = tuple(range(1, random.choice((2, 3, 3, 5)) + 1))
+        spare = random.choice((0, 1, 2))  # nodes that may be added
         tunables = Tunables(
             append_entries_max=random.choice((1, 1, 3)),
             window_bytes=random.choice((1, 20)),
@@ -36,17 +37,17 @@ class Walk:
         self.members = [
             Member(
                 node,
-                voters,
+                Config(voters),
                 self.bag.append,
                 ledger=self.ledger,
                 random=random,
                 tunables=tunables,
                 core_class=core_class,
             )
-            for node in voters
+            for node in range(1, len(voters) + spare + 1)
         ]
         for member in self.members:
-            member.members = self.members
+            member.members = {member.node: member for member in self.members}
             member.start(0.0)
         self.actions = (
             (self.deliver, random.choice((30, 60))),
@@ -59,6 +60,7 @@ class Walk:
             (self.compact, random.choice((0, 1))),
             (self.serve, 3),
             (self.transfer, random.choice((0, 0, 1))),
+            (self.change, random.choice((0, 2, 6))),
         )
 
     def run(self, steps: int = 600) -> "Walk":
@@ -133,5 +135,14 @@ class Walk:
 
     def transfer(self, member: Member) -> None:
         if member.core is not None and member.leads:
-            member.core.transfer(self.random.choice(member.core._others()))
-            member.pump()
+            others = member.core._others()
+            if others:
+                member.core.transfer(self.random.choice(others))
+                member.pump()
+
+    def change(self, _member: Member) -> None:
+        """Any change, sensible or not, asked of any leader."""
+        leaders = [member for member in self.members if member.leads]
+        if leaders:
+            node = self.random.randint(1, len(self.members))
+            self.random.choice(leaders).propose_conf(Change(self.random.choice(list(Step)), node))

@@ -9,7 +9,7 @@ from tests.robustness.conftest import HANDSHAKE_TIMEOUT_S
 from tests.support.frames import PROTOCOL_HEADER, Connection
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
-from tests.support.wire import ConnectionLostError, WireConnection
+from tests.support.wire import ConnectionClosedError, ConnectionLostError, WireConnection
 
 pytestmark = pytest.mark.leveret_only
 
@@ -77,8 +77,10 @@ def test_connections_above_the_limit_are_turned_away(
 ) -> None:
     url = start_broker("--connections-max", "3").amqp_url()
     conns = [WireConnection.connect(url) for _ in range(3)]
-    with pytest.raises((ConnectionLostError, AssertionError, OSError)):
+    with pytest.raises(ConnectionClosedError) as refusal:
         WireConnection.connect(url)
+    assert refusal.value.method.reply_code == 530
+    assert refusal.value.method.reply_text == "NOT_ALLOWED - connection limit (3) is reached"
     conns.pop().close()
 
     def lets_in() -> bool:

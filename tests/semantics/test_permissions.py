@@ -2,7 +2,7 @@
 
 import pika
 import pytest
-from pika.exceptions import ChannelClosedByBroker
+from pika.exceptions import ChannelClosedByBroker, UnroutableError
 
 CONFIG = """
 [[users]]
@@ -86,6 +86,16 @@ def test_a_user_may_do_nothing_else(worker):
         assert refusal.value.reply_code == 403, what
         assert "ACCESS_REFUSED" in refusal.value.reply_text, what
     assert worker.is_open, "the user's other channels go on"
+
+
+def test_extending_a_lease_needs_no_permission_but_to_have_the_message(worker):
+    worker.queue_declare("own-leased", arguments={"x-visibility-timeout": 3_600_000})
+    worker.basic_publish("", "own-leased", b"m")
+    tag = worker.basic_get("own-leased")[0].delivery_tag
+    worker.confirm_delivery()
+    worker.basic_publish("amq.leveret.lease", str(tag), b"", mandatory=True)
+    with pytest.raises(UnroutableError):
+        worker.basic_publish("amq.leveret.lease", str(tag + 1), b"", mandatory=True)
 
 
 def test_a_route_that_another_user_found_is_no_way_around_the_check(start_broker):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LIMITS = HttpLimits(
     header_bytes_max=2048,
     body_bytes_max=1000,
+    bodies_bytes_max=1500,
     connections_max=2,
     idle_s=50,
     request_s=20,
@@ -415,6 +416,19 @@ async def test_random_bytes_end_in_an_answer_or_a_close_and_never_in_a_crash(
             while more := await ours.receive_some(65536):
                 received += bytes(more)
             assert received.startswith(b"HTTP/1.1 ")
+
+
+async def test_bodies_of_all_clients_together_have_a_limit_that_is_free_again_after_them(
+    connect: Connect,
+) -> None:
+    head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+    slow, other = connect(), connect()
+    await slow.send(head + b"x" * 999)
+    await trio.testing.wait_all_tasks_blocked()
+    assert (await other.ask(head + b"x" * 1000)).status == 503
+    await slow.send(b"x")
+    assert (await slow.receive("POST")).status == 200
+    assert (await slow.ask(head + b"x" * 1000)).status == 200
 
 
 async def test_a_refused_upload_may_still_be_sent_for_a_while_so_that_its_answer_is_not_lost(

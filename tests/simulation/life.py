@@ -13,11 +13,13 @@ import trio
 import trio.testing
 
 from broker.config import Config
-from broker.durability import DEFINITIONS_UID, Durability
+from broker.durability import Durability
+from broker.journal import DEFINITIONS_UID
 from broker.node import Node
 from broker.protocol.errors import ChannelError
 from broker.startup import DiskFailedError
 from broker.vhost import PREDECLARED, VHost
+from queues.away import Away
 from queues.commands import ENQUEUE, decode_messages, split_commands
 from queues.consumers import Consumer
 from queues.durable import DurableStore
@@ -63,7 +65,6 @@ class Life:
         self.durability = Durability(self.node, disk=disk, threaded=False, options=options)
         self.durability.host.off_loop = self._read_later
         self.durability._budget.limit = hot_bytes
-        self.vhost: VHost = self.node.vhosts["/"]
         self.clients: list[Client] = []
         self.receipts: list[WatchedReceipt] = []
         self.reclaimer: Reclaimer
@@ -97,6 +98,7 @@ class Life:
     async def start(self, nursery: trio.Nursery, *, crashed: bool) -> None:
         """Recover, compare with the ledger, run."""
         self.durability.open()
+        self.vhost: VHost = self.node.vhosts["/"]
         self.store = self.durability.host.store
         self.reclaimer = Reclaimer(self.store)
         self._reclaim_beside(self.store)
@@ -179,7 +181,7 @@ class Life:
     def _contents(self, queue: Queue) -> list[Found]:
         """All that is alive in a queue's log."""
         store: Any = queue._store
-        live = store._live
+        live = store._state.live
         entries = list(live.entries_from(0))
         if not entries:
             return []
@@ -198,7 +200,8 @@ class Life:
             for sub, message in enumerate(messages):
                 sequence = entry.first + sub
                 if live.is_live(sequence):
-                    found.append(Found(sequence, number_of(message), live.count_of(sequence)))
+                    count, due = live.count_of(sequence), live.due.get(sequence)
+                    found.append(Found(sequence, number_of(message), count, due))
         return found
 
     # What is seen while it lives
@@ -206,9 +209,19 @@ class Life:
     def delivered(
         self, queue: Queue, messages: list[Message], *, alone: bool, consumer: Consumer
     ) -> None:
-        now = self.node.timers.now_ms()
         book = self.ledger.book(queue)
-        book.delivered(messages, alone=alone, no_ack=consumer.no_ack, now=now)
+        grouped = queue.options.message_groups
+        for one in [[m] for m in messages] if grouped else [messages]:
+            if grouped:
+                book.check_group(one[0])
+            book.delivered(one, alone=alone, no_ack=consumer.no_ack, now=self.now_ms())
+
+    def book_of(self, queue: Any) -> Book | None:
+        """None for what happens when nobody believes it any more."""
+        return None if self.over else self.ledger.books.get(queue.uid)
+
+    def now_ms(self) -> int:
+        return self.node.timers.now_ms()
 
     def is_on_platter(self, text: bytes) -> bool:
         return any(text in inode.durable for inode in self.disk._durable_names.values())
@@ -244,40 +257,92 @@ class Life:
         check(files <= 16 + found.live_bytes // 1024, found, "is too many files")
         check(len(self.disk.list()) == files + found.spares, "there are files that nobody knows")
 
+    def check_memory(self) -> None:
+        """Nothing is remembered of messages that are settled."""
+        for queue in self.vhost.queues.values():
+            if queue.damaged is None:
+                store: Any = queue._store
+                cold = store._cold
+                left = [store._state.live.due, store._new_ids, store._early]
+                left += [cold.apart, cold.moved, cold.unapplied, cold._blocking]
+                check(not any(left), f"queue {queue.name}: remembers", left)
+
     def check_counts(self) -> None:
         self.note_damage()
         for queue in self.vhost.queues.values():
             if queue.damaged is not None:
                 continue
             book = self.ledger.book(queue)
-            counts = (queue.ready, queue.unacked)
+            delayed = queue.away.delayed_count
+            counts = (queue.ready + delayed, queue.unacked)
             check(counts == book.count(), book, "counts", counts, "and not", book.count())
+            self._check_scheduled(queue, book)
             book.check_order()
+        for client in self.clients:
+            client.check_leases()
+
+    def _check_scheduled(self, queue: Queue, book: Book) -> None:
+        """Who waits until when; a timer may be a millisecond late."""
+        now, waiting = self.now_ms(), queue.away.delayed_count
+        expected = book.scheduled(now)
+        late = len(book.scheduled(now - 2))
+        check(len(expected) <= waiting <= late, book, waiting, "wait, and not", expected)
+        if expected:
+            first = queue.away.delays.first(5)
+            check(first == expected[:5], book, "the next are", first, "and not", expected[:5])
 
 
 @contextmanager
 def watched(life: Life) -> Iterator[None]:
     """Tell the ledger what passes between queues and their storage."""
-    books = life.ledger.books
+    with ExitStack() as stack:
+        for owner, name, watch in (*_arrivals(life), *_departures(life)):
+            stack.enter_context(patch.object(owner, name, watch))
+        yield
 
-    def book_of(queue: Any) -> Book | None:
-        return None if life.over else books.get(queue.uid)
 
-    enqueue, purge = DurableStore.enqueue, DurableStore.purge
-    enqueued, bury = Queue.enqueued, Queue._bury
+def _arrivals(life: Life) -> "list[tuple[type, str, Callable[..., Any]]]":
+    enqueue, delayed, enqueued = DurableStore.enqueue, Away.delayed, Queue.enqueued
 
-    def watch_enqueue(self: Any, messages: list[Message], receipt: Any) -> None:
-        enqueue(self, messages, receipt)
-        if (book := book_of(self._holder)) is not None:
-            book.arrived(messages)
+    def watch_enqueue(
+        self: Any,
+        messages: list[Message],
+        receipt: Any,
+        late: Any = (),
+        ids: Any = (),
+        note: Any = None,
+    ) -> None:
+        enqueue(self, messages, receipt, late, ids, note)
+        if (book := life.book_of(self._holder)) is not None:
+            book.arrived(messages, late)
+
+    def watch_delayed(self: Any, messages: list[Message]) -> None:
+        if (book := life.book_of(self._home)) is not None:
+            book.enqueued(messages)
+        delayed(self, messages)
 
     def watch_enqueued(self: Queue, messages: list[Message]) -> None:
-        if (book := book_of(self)) is not None:
+        if (book := life.book_of(self)) is not None:
             book.enqueued(messages)
         enqueued(self, messages)
 
+    return [
+        (DurableStore, "enqueue", watch_enqueue),
+        (Away, "delayed", watch_delayed),
+        (Queue, "enqueued", watch_enqueued),
+    ]
+
+
+def _departures(life: Life) -> "list[tuple[type, str, Callable[..., Any]]]":
+    bury, purge, settle = Queue._bury, Queue.purge, DurableStore.settle
+
+    def watch_settle(self: Any, messages: list[Message]) -> None:
+        if (book := life.book_of(self._holder)) is not None:
+            book.settle_said(messages)
+        settle(self, messages)
+
     def watch_bury(self: Queue, messages: list[Message], reason: str) -> None:
-        if (book := book_of(self)) is not None:
+        if (book := life.book_of(self)) is not None:
             if reason == "expired":
                 now = life.node.timers.now_ms()
                 early = [m for m in messages if m.expires_at is None or m.expires_at > now]
@@ -285,19 +350,15 @@ def watched(life: Life) -> Iterator[None]:
             book.settled(messages)
         bury(self, messages, reason)
 
-    def watch_purge(self: Any) -> int:
-        book = book_of(self._holder)
+    def watch_purge(self: Queue) -> int:
+        book = life.book_of(self)
         expected = book.purged() if book is not None else 0
         count = purge(self)
         check(book is None or count == expected, book, "purged", count, "and not", expected)
         return count
 
-    with ExitStack() as stack:
-        for owner, name, watch in (
-            (DurableStore, "enqueue", watch_enqueue),
-            (DurableStore, "purge", watch_purge),
-            (Queue, "enqueued", watch_enqueued),
-            (Queue, "_bury", watch_bury),
-        ):
-            stack.enter_context(patch.object(owner, name, watch))
-        yield
+    return [
+        (DurableStore, "settle", watch_settle),
+        (Queue, "_bury", watch_bury),
+        (Queue, "purge", watch_purge),
+    ]

@@ -8,9 +8,12 @@ from unittest.mock import patch
 
 import broker.journal
 import broker.log_host
+import queues.cold
 import queues.durable
+import queues.live_log
 import queues.paged
 from queues.storage.options import StoreOptions
+from tests.simulation.kinds import KINDS
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,15 @@ class Swarm:
     settle_chance: float  # what it says about that is heard
     filler_bytes: tuple[int, ...]
     own_ttl_chance: float  # a message brings its own
+    delay_chance: float
+    id_chance: float
+    group_chance: float
+    reorders: bool  # policies change the order of delivery
     flips: bool  # a bit of a closed file, before the last life
     tunables: dict[tuple[object, str], int]
 
 
-def draw(random: Random) -> Swarm:
+def draw(random: Random, kinds: tuple[str, ...] | None) -> Swarm:
     some = random.choice
     weights = {
         "publish": some([10, 20]),
@@ -50,20 +57,24 @@ def draw(random: Random) -> Swarm:
         "reclaim": some([0, 2, 5]),
         "check_space": some([0, 1]),
         "fill_disk": some([0, 0, 1]),
+        "reschedule": some([0, 2]),
+        "cancel": some([0, 2]),
+        "extend": some([0, 2]),
+        "configure": some([0, 0, 1]),
     }
     entry_messages = some([1, 4, 1024])
     tunables: dict[tuple[object, str], int] = {
         (queues.durable, "ENTRY_MESSAGES_MAX"): entry_messages,
-        (queues.durable, "LOAD_MESSAGES"): some([1, 5, 2048]),
+        (queues.cold, "LOAD_MESSAGES"): some([1, 5, 2048]),
+        (queues.cold, "LOAD_ENTRIES"): some([1, 2, 64]),
         (queues.durable, "SETTLE_BATCH"): some([1, 10, 4096]),
-        (queues.durable, "CHECKPOINT_ENTRIES"): some([1, 5, 30]),
-        (queues.durable, "CHECKPOINT_BYTES"): some([500, 4000, 1 << 22]),
+        (queues.live_log, "CHECKPOINT_ENTRIES"): some([1, 5, 30]),
+        (queues.live_log, "CHECKPOINT_BYTES"): some([500, 4000, 1 << 22]),
         (queues.paged, "HOT_BYTES_FLOOR"): some([0, 1500, 64 * 1024]),
         (broker.log_host, "COLD_READ_BYTES"): some([1, 1000, 1 << 22]),
         (broker.journal, "CHECKPOINT_CHANGES"): some([1, 4, 20, 50_000]),
     }
-    kinds = ("classic", "quorum", "priority", "ttl", "short", "full", "dlx", "limited")
-    chosen = tuple(random.sample(kinds, random.randint(1, len(kinds))))
+    chosen = kinds or tuple(random.sample(KINDS, some([1, 2, 4, len(KINDS)])))
     return Swarm(
         lives=random.randint(2, 5),
         steps=some([20, 60, 120]),
@@ -72,9 +83,14 @@ def draw(random: Random) -> Swarm:
         weights=weights,
         kinds=chosen,
         own_ttl_chance=some([0.0, 0.05]),
+        delay_chance=some([0.0, 0.0, 0.3]),
+        id_chance=some([0.0, 0.5]),
+        group_chance=0.8 if "groups" in chosen else some([0.0, 0.5]),
+        reorders=some([False, True]),
         options=StoreOptions(
             wal_file_bytes=some([8, 16, 64]) * 1024,
             free_bytes_min=0,
+            reserve_bytes=some([5, 7]) * 1024,
             slack_files=some([0, 2]),
             spare_files=some([1, 2]),
         ),
@@ -94,8 +110,5 @@ def tuned(swarm: Swarm, low_messages: int) -> Iterator[None]:
     with ExitStack() as stack:
         for (owner, name), value in swarm.tunables.items():
             stack.enter_context(patch.object(owner, name, value))
-        defaults = {"low": low_messages}
-        stack.enter_context(
-            patch.object(queues.paged.PagedReady.__init__, "__kwdefaults__", defaults)
-        )
+        stack.enter_context(patch.object(queues.durable, "LOW_MESSAGES", low_messages))
         yield

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.mutants import FOCUS, MUTANTS, Mutant
 from tests.simulation.run import run
 
-SEEDS = range(1, 121)
+SEEDS = range(1, 201)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
@@ -13,7 +13,7 @@ def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     with mutant():
         for seed in SEEDS:
             try:
-                run(seed)
+                run(seed, kinds=FOCUS.get(mutant))
             except Exception:
                 return
     pytest.fail(f"{mutant.__name__} was not noticed in {len(SEEDS)} runs")

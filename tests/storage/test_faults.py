@@ -58,6 +58,8 @@ def test_a_lost_page_is_laid_to_the_groups_that_had_records_in_it() -> None:
     for seed in range(30):
         walk = lived(seed, 80)
         name = min(name for name in walk.disk.list() if name.startswith("wal"))
+        if len(walk.disk.content(name).rstrip(b"\0")) < 8192 + 1024:
+            continue  # the last frame and the one that vouches for it: that looks like a torn write
         for offset in range(8192, 8192 + 512):
             walk.disk.flip(name, offset, seed % 8)
         damaged = damage_is_named_and_the_rest_is_true(walk)

@@ -3,6 +3,7 @@
 import pytest
 
 from queues.storage.errors import DirectoryInUseError
+from queues.storage.frames import DEL, REG
 from queues.storage.log_store import StoredEntry
 from tests.storage.walk import Walk
 from tests.support.simdisk import input_output_error
@@ -107,7 +108,7 @@ def test_statistics_count_what_is_there() -> None:
     batch.set_hard(gid, 1, None)
     walk.submit(batch)
     now = walk.store.statistics()
-    assert (now.groups, now.log_files, now.segments, now.spares) == (1, 1, 0, 0)
+    assert (now.groups, now.log_files, now.segments, now.spares) == (1, 1, 0, 1)
     assert (now.submitted, now.durable) == (3, 2)
     assert now.live_bytes == (32 + 16) + (32 + 16) + (32 + len(b"body 4"))
     assert now.pending_bytes > 48
@@ -123,3 +124,37 @@ def test_the_directory_is_free_again_when_opening_failed() -> None:
         walk.open()
     walk.disk.fault = None
     walk.open()
+
+
+def test_a_group_takes_the_place_of_another_in_one_frame_however_little_room_there_is() -> None:
+    frames = []
+    for size in range(7000, 8200):
+        walk, gid = store_with(1)
+        other = walk.create()
+        batch = walk.store.batch()
+        batch.append(gid, [StoredEntry(2, 1, b"x" * size)])
+        walk.submit(batch)
+        batch = walk.store.batch()
+        batch.set_hard(other, 1, None)
+        batch.replace_group(gid, other, walk.groups[gid].uuid)
+        frames.append(
+            [[r[0] for r in frame.records] for frame in walk.store.wal.plan(batch.records)]
+        )
+    assert {len(found) for found in frames} == {1, 2}
+    assert all(found[-1][-2:] == [REG, DEL] for found in frames)
+
+
+def test_a_group_that_took_anothers_place_has_its_name_after_a_restart() -> None:
+    walk, old = store_with(5)
+    uuid = walk.groups[old].uuid
+    new = walk.create()
+    batch = walk.store.batch()
+    batch.set_config(new, 3, b"members")
+    batch.replace_group(old, new, uuid)
+    walk.submit(batch)
+    walk.flush()
+    for _ in range(2):
+        assert walk.store.gid_of(uuid) == new
+        assert [view.gid for view in walk.store.groups()] == [new]
+        assert walk.store.group(new).config == (3, b"members")
+        walk.crash()

@@ -17,7 +17,7 @@ from queues.storage.options import StoreEvents, StoreOptions
 from queues.storage.reclaim import Reclaimer
 from tests.storage import writing_child
 
-OPTIONS = StoreOptions(wal_file_bytes=256 * 1024, free_bytes_min=0)
+OPTIONS = StoreOptions(wal_file_bytes=256 * 1024, free_bytes_min=0, reserve_bytes=8192)
 WAIT_S = 20
 KILLS = 4
 ROOT = Path(__file__).parents[2]

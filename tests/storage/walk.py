@@ -10,13 +10,13 @@ from uuid import UUID
 
 from queues.storage.batch import WriteBatch
 from queues.storage.errors import StoreFailedError
-from queues.storage.frames import DEL, ENTRY, HARD, REG, SNAP, TRUNC, Record, decode_vote
+from queues.storage.frames import CONFIG, DEL, ENTRY, HARD, REG, SNAP, TRUNC, Record, decode_vote
 from queues.storage.log_store import GroupView, LogStore, StoredEntry
 from queues.storage.options import StoreEvents, StoreOptions
 from queues.storage.reclaim import Reclaimer
 from tests.support.simdisk import SimDisk
 
-OPTIONS = StoreOptions(wal_file_bytes=12 * 1024, free_bytes_min=0)
+OPTIONS = StoreOptions(wal_file_bytes=12 * 1024, free_bytes_min=0, reserve_bytes=6 * 1024)
 STORE_ID = b"\x5a" * 16
 
 
@@ -32,6 +32,7 @@ class ModelGroup:
     log: dict[int, tuple[int, bytes]] = field(default_factory=dict)  # released entries too
     released: set[int] = field(default_factory=set)
     commit: int = 0
+    config: tuple[int, bytes] | None = None
 
     def needed(self) -> dict[int, tuple[int, bytes]]:
         return {index: e for index, e in self.log.items() if index not in self.released}
@@ -44,7 +45,7 @@ class ModelGroup:
 def apply(groups: dict[int, ModelGroup], record: Record) -> None:
     kind, gid, index, term, payload = record
     if kind == REG:
-        groups[gid] = ModelGroup(payload)
+        groups.setdefault(gid, ModelGroup(payload)).uuid = payload
     elif kind == HARD:
         groups[gid].hard = (index, decode_vote(payload))
     elif kind == ENTRY:
@@ -55,6 +56,8 @@ def apply(groups: dict[int, ModelGroup], record: Record) -> None:
         groups[gid].log = {i: entry for i, entry in log.items() if i < index}
     elif kind == SNAP:
         groups[gid].snapshot = (index, term, payload)
+    elif kind == CONFIG:
+        groups[gid].config = (index, payload)
     else:
         assert kind == DEL
         del groups[gid]
@@ -181,6 +184,22 @@ class Walk:
             batch.snapshot(gid, group.commit, group.hard[0], payload)
             self.submit(batch)
 
+    def configure(self) -> None:
+        gid = self.pick()
+        if gid is not None:
+            batch = self.store.batch()
+            config = self.random.randbytes(self.random.choice([4, 12]))
+            batch.set_config(gid, self.groups[gid].commit, config)
+            self.submit(batch)
+
+    def replace(self) -> None:
+        """A group takes the place of another, as when its state comes from elsewhere."""
+        if len(self.groups) > 1:
+            old, new = self.random.sample(list(self.groups), 2)
+            batch = self.store.batch()
+            batch.replace_group(old, new, self.groups[old].uuid)
+            self.submit(batch)
+
     def delete(self) -> None:
         gid = self.pick()
         if gid is not None:
@@ -200,8 +219,9 @@ class Walk:
         """One of everything, the common things more often."""
         actions = [self.write] * 8 + [self.flush] * 6 + [self.commit] * 4 + [self.release] * 4
         actions += [self.reclaim] * 4 + [self.snapshot, self.create, self.check_reads]
+        actions += [self.configure]
         if self.random.random() < 0.02:
-            actions = [self.delete]
+            actions = [self.delete, self.replace]
         if not self.groups:
             actions = [self.create]
         self.random.choice(actions)()
@@ -249,6 +269,9 @@ class Walk:
         self.records = records
         groups = self._after(floor)
         found = {view.gid: self._found(view) for view in self.store.groups()}
+        names = [group.uuid for group in found.values()]
+        assert len(set(names)) == len(names), "two groups of one name"
+        assert [self.store.gid_of(name) for name in names] == list(found)
         told = self._differences(found, groups)
         for record in records[floor:]:
             if not self._differences(found, groups):
@@ -262,7 +285,8 @@ class Walk:
         entries = self.store.read(view.gid, 0, 1 << 60, bytes_max=1 << 60)
         snapshot = view.snapshot and (*view.snapshot[:2], self.store.read_snapshot(view.gid))
         log = {entry.index: entry[1:] for entry in entries}
-        return ModelGroup(view.uuid, (view.term, view.vote), snapshot, log)
+        hard = (view.term, view.vote)
+        return ModelGroup(view.uuid, hard, snapshot, log, config=view.config)
 
     def _differences(
         self, found: dict[int, ModelGroup], groups: dict[int, ModelGroup]
@@ -278,6 +302,8 @@ class Walk:
         released = model.released | (now.released if now is not None else set(model.log))
         if (found.uuid, found.hard) != (model.uuid, model.hard):
             return [f"group {gid} has {found.hard} and not {model.hard}"]
+        if found.config != model.config:
+            return [f"group {gid} has {found.config} and not {model.config}"]
         if found.snapshot != model.snapshot:
             return [f"group {gid} has snapshot {found.snapshot} and not {model.snapshot}"]
         told = [f"group {gid} invents {i}" for i, e in found.log.items() if model.log.get(i) != e]
@@ -318,6 +344,7 @@ def _copy(group: ModelGroup) -> ModelGroup:
         dict(group.log),
         set(group.released),
         group.commit,
+        group.config,
     )
 
 

@@ -10,7 +10,7 @@ from queues.storage.log_store import LogStore, StoredEntry
 from queues.storage.options import StoreEvents, StoreOptions
 from queues.storage.reclaim import Reclaimer
 
-OPTIONS = StoreOptions(wal_file_bytes=256 * 1024, free_bytes_min=0)
+OPTIONS = StoreOptions(wal_file_bytes=256 * 1024, free_bytes_min=0, reserve_bytes=8192)
 UUIDS = [bytes([number]) * 16 for number in range(1, 5)]
 KEEP = 50  # entries of each group, beside the first, that are not released
 AHEAD = 8  # submits that may wait for the disk

@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 from typing import Self
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 READY_LINE = re.compile(
     r"leveret ready amqp=(?P<host>[\d.]+):(?P<amqp>\d+) http=[\d.]+:(?P<http>\d+)"
@@ -46,7 +46,7 @@ class BrokerProcess:
             self._process = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env=_environment(env or {}),
+                env=clean_environment(env or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -138,11 +138,19 @@ class OtherBroker:
     def __init__(self, url: str) -> None:
         self._url = url
 
+    @property
+    def host(self) -> str:
+        return urlsplit(self._url).hostname or "127.0.0.1"
+
+    @property
+    def amqp_port(self) -> int:
+        return urlsplit(self._url).port or 5672
+
     def amqp_url(self) -> str:
         return self._url
 
 
-def _environment(extra: dict[str, str]) -> dict[str, str]:
+def clean_environment(extra: dict[str, str]) -> dict[str, str]:
     """The environment without LEVERET_* variables: what a test says is all a broker is told."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("LEVERET_")}
     return {**kept, **extra}

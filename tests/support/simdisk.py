@@ -61,6 +61,7 @@ class SimFile:
 
     def pwritev(self, buffers: Sequence[bytes], offset: int) -> None:
         self._disk.happens("write", self._name)
+        self._disk.allocate(offset + sum(map(len, buffers)) - self.size_bytes())
         for buffer in buffers:
             self._inode.write(offset, bytes(buffer))
             offset += len(buffer)
@@ -69,12 +70,23 @@ class SimFile:
         self._disk.happens("read", self._name)
         return bytes(self._inode.current[offset : offset + length])
 
+    def extend(self, size_bytes: int) -> None:
+        self._disk.happens("extend", self._name)
+        try:
+            self._disk.allocate(size_bytes - self.size_bytes())
+        except OSError as error:
+            raise OutOfSpaceError(f"no room for {size_bytes} bytes") from error
+        self._inode.write(self.size_bytes(), bytes(size_bytes - self.size_bytes()))
+
     def datasync(self) -> None:
         self._disk.happens("sync", self._name)
         self._inode.sync()
 
     def size_bytes(self) -> int:
         return len(self._inode.current)
+
+    def fileno(self) -> int:
+        raise OSError(errno.EBADF, f"{self._name} is in memory")
 
     def close(self) -> None:
         pass
@@ -112,6 +124,8 @@ class SimDisk:
 
     def open(self, name: str) -> SimFile:
         self.happens("open", name)
+        if name not in self._names:
+            raise FileNotFoundError(errno.ENOENT, f"no {name}")
         return SimFile(self, name, self._names[name])
 
     def rename(self, old: str, new: str) -> None:
@@ -129,6 +143,15 @@ class SimDisk:
         self.happens("sync directory", "")
         self._durable_names = dict(self._names)
         self._changes.clear()
+
+    def allocate(self, more_bytes: int) -> None:
+        if more_bytes > max(self.free_bytes(), 0):
+            raise OSError(errno.ENOSPC, "no room")
+
+    def remove(self) -> None:
+        for name in self.list():
+            self.unlink(name)
+        self.sync_directory()
 
     def used_bytes(self) -> int:
         return sum([len(inode.current) for inode in self._names.values()])

@@ -1,0 +1,83 @@
+"""Whether a peer answers: times in, verdicts out.
+
+    HEARTBEAT         boot u64 | sent f64 (seconds of the sender's clock) | digest
+    HEARTBEAT_ANSWER  sent f64, as it came
+
+Everything counts from when a heartbeat was sent. A process that was stopped and wakes finds answers
+in its sockets that are as old as its sleep: by the time they were received they would look new.
+"""
+
+import struct
+from typing import Final
+
+BEAT: Final = struct.Struct(">Qd")
+ANSWER: Final = struct.Struct(">d")
+DIGEST_BYTES_MAX: Final = 64 * 1024
+
+
+class Pulse:
+    """Of the control lane: beats go out steadily, and one must have been answered lately."""
+
+    __slots__ = ("answered", "answered_at", "round_trip_s", "timeout_s")
+
+    def __init__(self, now: float, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.answered = False
+        self.answered_at = now  # when the newest beat that was answered was sent
+        self.round_trip_s: float | None = None
+
+    def got_answer(self, sent: float, now: float) -> None:
+        if self.answered_at <= sent <= now:  # whatever the peer says
+            self.answered = True
+            self.answered_at = sent
+            self.round_trip_s = now - sent
+
+    @property
+    def deadline(self) -> float:
+        return self.answered_at + self.timeout_s
+
+    def late(self, now: float) -> bool:
+        return now > self.deadline
+
+
+class BulkPulse:
+    """Of the bulk lane: now and then one beat, somewhere behind megabytes of other things.
+
+    It is late when, for all of the time-out, neither did bytes in front of it go out nor its answer
+    come.
+    """
+
+    __slots__ = ("_behind", "_moved_at", "_sent", "_written", "answered", "timeout_s")
+
+    def __init__(self, now: float, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.answered = False
+        self._sent: float | None = None
+        self._behind = 0  # bytes of this lane, of all times, up to the end of the beat
+        self._written = 0
+        self._moved_at = now
+
+    def due(self, now: float) -> bool:
+        """Whether to send another: four in a time-out, one at a time, the first at once."""
+        return self._sent is None and (
+            not self.answered or now - self._moved_at >= self.timeout_s / 4
+        )
+
+    def sent(self, now: float, *, behind: int, written: int) -> None:
+        self._sent = self._moved_at = now
+        self._behind = behind
+        self._written = written
+
+    def got_answer(self, sent: float) -> None:
+        if sent == self._sent:
+            self.answered = True
+            self._sent = None
+
+    def late(self, now: float, *, written: int) -> bool:
+        if self._sent is None:
+            return False
+        written = min(written, self._behind)
+        if written != self._written:
+            self._written = written
+            self._moved_at = now
+        return now - self._moved_at > self.timeout_s

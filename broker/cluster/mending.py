@@ -1,0 +1,136 @@
+"""Members that are damaged on this node are given up and begun again, as learners with nothing.
+
+What a damaged member voted for and acknowledged is not known any more. So it must be out of the
+group, by a decision of the others, before it may take part again: it asks the leader, which removes
+it and says so. Then what the disk has of it is replaced by an empty log, the leader's keeper adds
+it as a learner, and it is promoted when it has caught up. A question is a log's uid; the answer is
+one byte, 1: removed, 0: not now.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+from broker import logs
+from broker.cluster.asking import Asking
+from broker.cluster.kinds import Kind
+from queues.bell import Clock
+from queues.raft.messages import NodeId
+
+if TYPE_CHECKING:
+    from broker.cluster.replication import Replication
+    from broker.hosted_log import MemberLog
+
+RETRY_MS: Final = 1000
+_NOT_NOW, _REMOVED = b"\0", b"\1"
+
+_log = logs.get("replication")
+
+
+@runtime_checkable
+class Renewable(Protocol):
+    """A machine that can forget everything and begin again."""
+
+    def begin_anew(self) -> bool:
+        """False if it has to finish something first."""
+        ...
+
+
+class Mending:
+    """One per node: for its own damaged members, and for those of others in logs that it leads."""
+
+    def __init__(
+        self,
+        replication: "Replication",
+        clock: Clock,
+        *,
+        others_of: Callable[[bytes], tuple[NodeId, ...]],
+        look: Callable[[], None],
+        spared: bytes,
+    ) -> None:
+        """`others_of`: who else should be a member; `look`: there is one to be added.
+
+        `spared` is a log without which nothing can be mended.
+        """
+        self._replication = replication
+        self._clock = clock
+        self._others_of = others_of
+        self._look = look
+        self._spared = spared
+        self._asking = Asking(replication.mail, Kind.MEND, clock, self._asked)
+        self._damaged: set[bytes] = set()
+        self._asked_for: set[bytes] = set()  # without an answer
+        self._ticking = False
+        self.received = self._asking.received
+        self.node_down = self._asking.node_down
+        replication.on_damaged.append(self._noticed)
+
+    def _noticed(self, uid: bytes, _reason: str) -> None:
+        if uid != self._spared:
+            self._damaged.add(uid)
+            self._tick_later()
+
+    def _tick_later(self) -> None:
+        if self._damaged and not self._ticking:
+            self._ticking = True
+            self._clock.call_at(self._clock.now_ms() + RETRY_MS, self._tick)
+
+    def _tick(self) -> None:
+        self._ticking = False
+        for uid in list(self._damaged):
+            log = self._replication.logs.get(uid)
+            if log is None or log.damaged is None:
+                self._damaged.discard(uid)  # deleted meanwhile
+            elif uid not in self._asked_for:
+                self._ask(log)
+        self._tick_later()
+
+    def _ask(self, log: "MemberLog") -> None:
+        replication = self._replication
+        leader = replication.book.leader_of(log.uid)
+        if leader is None or leader == replication.me or _renewable(log) is None:
+            return
+        self._asked_for.add(log.uid)
+        self._asking.ask(leader, log.uid, partial(self._answered, log, leader))
+
+    def _answered(self, log: "MemberLog", leader: NodeId, answer: bytes | None) -> None:
+        if answer == _REMOVED:
+            # Once all that was said of the old one has been written, or is forgotten.
+            self._replication.host.after_write(partial(self._begin_anew, log, leader))
+            self._replication.host.end_turn()
+        else:
+            self._asked_for.discard(log.uid)
+
+    def _begin_anew(self, log: "MemberLog", leader: NodeId) -> None:
+        self._asked_for.discard(log.uid)
+        if self._replication.logs.get(log.uid) is not log or log.damaged is None:
+            return
+        machine = _renewable(log)
+        if machine is not None and machine.begin_anew():
+            self._damaged.discard(log.uid)
+            self._replication.renew(log, self._others_of(log.uid) or (leader,))
+            _log.warning("begun_anew", log=log.uid.hex())
+
+    # For others, where this node leads
+
+    def _asked(self, node: NodeId, uid: bytes, answer: Callable[[bytes], None]) -> None:
+        log = self._replication.logs.get(uid)
+        config = log.config if log is not None else None
+        if log is None or config is None or not log.leads:
+            answer(_NOT_NOW)
+            return
+
+        def done(error: Exception | None) -> None:
+            answer(_REMOVED if error is None else _NOT_NOW)
+            self._look()
+
+        if node in (*config.voters, *config.learners):
+            _log.warning("removes_damaged", log=uid.hex(), node=node)
+            log.remove(node, done)
+        else:
+            log.read_index(done)  # one that is deposed without knowing must not say so
+
+
+def _renewable(log: "MemberLog") -> Renewable | None:
+    machine: object = log.machine
+    return machine if isinstance(machine, Renewable) else None

@@ -1,0 +1,32 @@
+"""How a node reaches the others: addresses, secret, times and limits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeersOptions:
+    """Times in seconds. All nodes of a cluster should have the same."""
+
+    secret: bytes = field(repr=False)
+    address: str  # host:port under which the others reach this node
+    # All nodes of the cluster by name, this one too, as configured. Their addresses win over those
+    # in the table, so that a node can move.
+    listed: Mapping[str, str]
+
+    heartbeat_s: float = 0.15
+    timeout_s: float = 1.0  # without an answer: down
+    # The bulk lane may have megabytes in front of a heartbeat; it must move within this.
+    bulk_timeout_s: float = 4.0
+    hello_timeout_s: float = 3.0  # TLS and hello together
+    backoff_min_s: float = 0.05
+    backoff_max_s: float = 1.0
+    forming_interval_s: float = 0.2  # between rounds of asking all that are listed
+
+    # What waits for one node. Eight megabytes are some milliseconds of a fast network.
+    high_bytes: int = 8 * 1024 * 1024
+    low_bytes: int = 2 * 1024 * 1024
+    # Beyond this a node that is slow is given up, before its memory is this node's problem.
+    brim_bytes: int = 64 * 1024 * 1024
+    # Connections that have not said who they are.
+    strangers_max: int = 64

@@ -1,0 +1,83 @@
+"""A member of a log as its disk has it.
+
+What is committed is known only as far as the last checkpoint, or where the disk says more. The
+machine is brought up to there; the rest of the log may be void, and waits for a leader's word.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from broker.hosted_log import MemberLog
+from queues.commands import ranges_of
+from queues.raft.config import Config, config_of
+from queues.raft.core import Raft
+from queues.raft.log import RaftLog
+from queues.storage.log_store import GroupView, StoredEntry
+
+if TYPE_CHECKING:
+    from broker.log_host import LogHost
+
+REPLAY_BYTES: Final = 8 * 1024 * 1024  # read at once
+
+
+class MissingEntryError(Exception):
+    """A log has a gap: something is lost of which the disk says nothing."""
+
+
+def recovered(
+    host: "LogHost", log: MemberLog, began_with: Config, make: Callable[..., Raft], now: float
+) -> Raft:
+    """Bring its machine back, and its group. CorruptRecordError, MissingEntryError."""
+    assert log.gid is not None
+    machine, store = log.machine, host.store
+    assert machine is not None
+    view = store.group(log.gid)
+    offset, offset_term = 0, 0
+    if view.snapshot is not None:
+        offset, offset_term = view.snapshot.index, view.snapshot.term
+        state = store.read_snapshot(log.gid)
+        assert state is not None
+        retain(host, log.gid, offset, machine.install(offset, state))
+    committed = _known_committed(view, offset)
+    runs: list[tuple[int, int]] = []
+    configs: list[tuple[int, Config]] = []
+    for entry in _entries_above(host, view, offset):
+        if not runs or runs[-1][1] != entry.term:
+            runs.append((entry.index, entry.term))
+        config = config_of(entry.payload)
+        if config is not None:
+            configs.append((entry.index, config))
+        elif entry.payload and entry.index <= committed:
+            machine.apply(entry.index, entry.payload)
+    base = Config.decode(view.config[1]) if view.config is not None else began_with
+    return make(
+        base,
+        now,
+        hard=(view.term, view.vote),
+        log=RaftLog(offset, offset_term, runs, max(offset, view.last_index)),
+        configs=configs,
+        applied=committed,
+    )
+
+
+def _known_committed(view: GroupView, offset: int) -> int:
+    """The rest of the log may yet be void: who leads will say."""
+    return max(offset, min(view.commit, view.last_index))
+
+
+def retain(host: "LogHost", gid: int, index: int, in_use: list[int]) -> None:
+    """Of what is at or under a checkpoint keep these entries, and no others."""
+    kept = [place for place in in_use if place <= index]
+    ranges = [(first, first + count - 1) for first, count in ranges_of(kept)]
+    host.store.retain(gid, ranges, upto=index)
+
+
+def _entries_above(host: "LogHost", view: GroupView, offset: int) -> Iterator[StoredEntry]:
+    first = offset + 1
+    while first <= view.last_index:
+        entries = host.store.read(view.gid, first, view.last_index, bytes_max=REPLAY_BYTES)
+        for entry in entries:
+            if entry.index != first:
+                raise MissingEntryError(f"entry {first} of group {view.gid} is missing")
+            yield entry
+            first += 1

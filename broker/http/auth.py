@@ -1,0 +1,117 @@
+"""Who calls over HTTP, and which of RabbitMQ's tags let them do what: the one place for both.
+
+    user = await log_in(request, node)      # Basic or Bearer; HttpError 401 if it cannot be
+    require_tag(user, MONITORS)             # HttpError 401 unless the user has one of the tags
+    may_see(user, vhost_name)               # whether to show a vhost, and what is in it
+    require_vhost(user, vhost_name, request.method)   # HttpError 401 unless that is allowed there
+    require_entry(user, vhost_name)         # the same for what is done as the user, by AMQP's rules
+
+What a user may do to queues and exchanges is checked as for AMQP: broker.security.checks.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Final
+
+from broker.http.messages import HttpError
+
+if TYPE_CHECKING:
+    from broker.http.messages import Request
+    from broker.node import Node
+    from broker.security.user import User
+
+# Who may do what, by tag: any of a set's tags will do.
+ADMINISTRATORS: Final = frozenset({"administrator"})
+POLICYMAKERS: Final = ADMINISTRATORS | {"policymaker"}
+MONITORS: Final = ADMINISTRATORS | {"monitoring"}
+MANAGERS: Final = POLICYMAKERS | MONITORS | {"management"}
+
+CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="Leveret management"'}
+# Without the challenge of Basic, at which browsers ask for a password.
+TOKEN_CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
+BEARER: Final = "bearer"
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_OWN_PAGES: Final = frozenset({"same-origin", "none"})
+
+
+async def log_in(request: Request, node: Node) -> User:
+    """The user whose name and password, or token, the request carries; HttpError 401 if none."""
+    refuse_other_sites(request)
+    header = request.headers.get("authorization")
+    if header is None:
+        # How browsers ask whether a password is needed: no reason to keep them waiting.
+        raise login_failed("a name and a password are needed")
+    token = bearer_token(request)
+    if token is not None:
+        user = node.tokens.find(token)
+        if user is None:
+            raise login_failed("the token is unknown or has expired", TOKEN_CHALLENGE)
+        return user
+    name, password = _credentials(header)
+    user = await node.doorkeeper.log_in(name, password, request.peer)
+    if user is None:
+        raise login_failed("Login failed")
+    return user
+
+
+def refuse_other_sites(request: Request) -> None:
+    """Browsers add a remembered password to what other sites have them send, and say so."""
+    site = request.headers.get("sec-fetch-site", "none")
+    if request.method not in _SAFE_METHODS and site not in _OWN_PAGES:
+        raise HttpError(403, "requests from pages of other sites are refused")
+
+
+def bearer_token(request: Request) -> str | None:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == BEARER else None
+
+
+def _credentials(header: str) -> tuple[str, bytes]:
+    """Name and password; what is malformed is nobody's."""
+    scheme, _, encoded = header.partition(" ")
+    try:
+        if scheme.lower() != "basic":
+            raise ValueError
+        name, _, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+        return name.decode(), password
+    except (ValueError, binascii.Error):
+        return "", b""
+
+
+def login_failed(reason: str, challenge: dict[str, str] = CHALLENGE) -> HttpError:
+    return HttpError(401, reason, error="not_authorized", headers=challenge)
+
+
+def require_tag(user: User, tags: frozenset[str]) -> None:
+    """HttpError unless the user has one of the tags. As in RabbitMQ that is a 401."""
+    if user.tags & tags:
+        return
+    if not user.tags & MANAGERS:
+        raise not_authorised("Not management user")
+    if tags == ADMINISTRATORS:
+        raise not_authorised("Not administrator user")
+    raise not_authorised("User not authorised to access object")
+
+
+def may_see(user: User, vhost: str) -> bool:
+    """Administrators and monitors look at vhosts that they may not use themselves."""
+    return bool(user.tags & MONITORS) or user.may_enter(vhost)
+
+
+def require_vhost(user: User, vhost: str, method: str) -> None:
+    """To look at it, or, by any other method, to look after it."""
+    looks_after = bool(user.tags & ADMINISTRATORS) or user.may_enter(vhost)
+    if not looks_after and not (method in _SAFE_METHODS and may_see(user, vhost)):
+        raise not_authorised("User not authorised to access virtual host")
+
+
+def require_entry(user: User, vhost: str) -> None:
+    """For what is done as the user: publish, get, declare, bind, delete."""
+    if not user.may_enter(vhost):
+        raise not_authorised("User not authorised to access virtual host")
+
+
+def not_authorised(reason: str) -> HttpError:
+    return HttpError(401, reason, error="not_authorised")

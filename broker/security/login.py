@@ -1,0 +1,154 @@
+"""Logging in: passwords compared away from the loop, failures delayed, guessing bounded."""
+
+import hashlib
+import hmac
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+import trio
+
+from broker import logs
+from broker.off_loop import OffLoop, Threads
+from broker.security.passwords import (
+    SCRYPT_SALT_BYTES,
+    PasswordHash,
+    hash_password,
+)
+from broker.security.sasl import is_loopback
+from broker.security.user import User
+
+HASHING_MAX: Final = 2  # at a time: 32 MiB and a core each
+# Logins that are being compared or wait to hear that they failed. Beyond that only those are let in
+# whose password was right before: others are refused unseen, so that flooding tells nothing.
+OPEN_MAX: Final = 1024
+OPEN_FROM_ONE_ADDRESS_MAX: Final = 128
+
+_log = logs.get("login")
+
+
+class _Verified(NamedTuple):
+    """A password that was right, under a key that only this process has."""
+
+    stored: PasswordHash
+    digest: bytes
+
+
+class Doorkeeper:
+    """Tells who is who. A password that was right once is known again in a microsecond.
+
+    A failure is told when `failure_delay_s` have passed since it was asked for, whatever was wrong:
+    how long it takes says nothing about which users there are.
+    """
+
+    def __init__(
+        self,
+        users: Mapping[str, User],
+        *,
+        loopback_users: Collection[str],
+        failure_delay_s: float,
+        off_loop: OffLoop | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._users = users
+        self._loopback_users = frozenset(loopback_users)
+        self._failure_delay_s = failure_delay_s
+        self._off_loop = off_loop or Threads(HASHING_MAX)
+        self._random_bytes = random_bytes
+        self._key = random_bytes(32)
+        self._verified: dict[str, _Verified] = {}
+        self._open: Counter[str] = Counter()  # by address
+        # What an unknown user's password is compared with, so that it costs as much as a known's.
+        self._nobody: PasswordHash | None = None
+
+    async def log_in(self, name: str, password: bytes, host: str) -> User | None:
+        """The user, if the password is right and may be used from there; `host` is the peer's."""
+        user = self._recognise(name, password)
+        if user is None:
+            if self._crowded(host):
+                _log.warning("refused_unseen", user=name, peer=host, reason="too many failures")
+                return None
+            started = trio.current_time()
+            self._open[host] += 1
+            try:
+                user = await self._compare(name, password)
+                if user is None or not self._may_call_from(name, host):
+                    await self._fail(name, host, started)
+                    return None
+            finally:
+                self._close(host)
+        elif not self._may_call_from(name, host):
+            await self._refuse(name, host)
+            return None
+        return user
+
+    async def admit(self, name: str, host: str) -> User | None:
+        """A user whom a certificate names."""
+        user = self._users.get(name)
+        if user is None or not self._may_call_from(name, host):
+            await self._refuse(name, host)
+            return None
+        return user
+
+    async def hash(self, password: str) -> PasswordHash:
+        """What is to be kept of a new password."""
+        salt = self._random_bytes(SCRYPT_SALT_BYTES)
+        return await self._off_loop(partial(hash_password, password.encode(), salt))
+
+    def _may_call_from(self, name: str, host: str) -> bool:
+        return name not in self._loopback_users or is_loopback(host)
+
+    def _recognise(self, name: str, password: bytes) -> User | None:
+        user, known = self._users.get(name), self._verified.get(name)
+        if user is None or known is None or known.stored is not user.password:
+            return None
+        return user if hmac.compare_digest(self._digest(password), known.digest) else None
+
+    def _digest(self, password: bytes) -> bytes:
+        return hashlib.blake2b(password, key=self._key, digest_size=32).digest()
+
+    async def _compare(self, name: str, password: bytes) -> User | None:
+        user = self._users.get(name)
+        stored = user.password if user is not None else await self._hash_of_nobody()
+        if stored.is_costly:
+            matches = await self._off_loop(partial(stored.matches, password))
+        else:
+            matches = stored.matches(password)
+        if not matches or user is None or self._users.get(name) is not user:
+            return None
+        if user.password is not stored:  # changed meanwhile
+            return None
+        if len(self._verified) > len(self._users):  # of some who are no more
+            self._verified = {n: one for n, one in self._verified.items() if n in self._users}
+        self._verified[name] = _Verified(stored, self._digest(password))
+        return user
+
+    async def _hash_of_nobody(self) -> PasswordHash:
+        if self._nobody is None:
+            self._nobody = await self.hash(self._random_bytes(16).hex())
+        return self._nobody
+
+    # Failures
+
+    def _crowded(self, host: str) -> bool:
+        return self._open[host] >= OPEN_FROM_ONE_ADDRESS_MAX or self._open.total() >= OPEN_MAX
+
+    def _close(self, host: str) -> None:
+        self._open[host] -= 1
+        if not self._open[host]:
+            del self._open[host]
+
+    async def _refuse(self, name: str, host: str) -> None:
+        if self._crowded(host):
+            return
+        self._open[host] += 1
+        try:
+            await self._fail(name, host, trio.current_time())
+        finally:
+            self._close(host)
+
+    async def _fail(self, name: str, host: str, started: float) -> None:
+        _log.warning("refused", user=name, peer=host)
+        await trio.sleep_until(started + self._failure_delay_s)

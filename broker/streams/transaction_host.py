@@ -1,0 +1,240 @@
+"""Transactions as the stream protocol asks for them: each vhost has its own."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from broker.log_host import LogHost
+from broker.node import Node
+from broker.protocol import stream_messages as wire
+from broker.protocol.stream_errors import CorruptChunkError
+from broker.protocol.stream_wire import Refused, Status
+from broker.streams.group_host import GroupHost, positions_of
+from broker.streams.group_participant import GroupsElsewhere
+from broker.streams.records import find_stream
+from broker.streams.service import Caller, Then
+from broker.streams.transaction_book import Join, TransactionBook
+from broker.vhost import VHost
+from queues.stream.names import GroupId, PartitionId
+from queues.stream.participant import GroupPart, Part, PartitionPart, TransactionKey, WriterRows
+from queues.stream.staged_rows import Answer, Lost
+from queues.stream.staging import StageAnswer
+from queues.stream.transaction_commands import (
+    Abort,
+    Aborted,
+    Commit,
+    Committed,
+    Opened,
+    Outcome,
+    Refusal,
+)
+from queues.stream.transaction_commands import Refused as Rejected
+
+NAME_BYTES_MAX: Final = 255  # of producers and writers: many of them are kept
+SEQUENCE_MAX: Final = 2**63 - 1
+
+REFUSAL_STATUS: Final[Mapping[Refusal, Status]] = {
+    Refusal.FENCED: Status.TRANSACTION_FENCED,
+    Refusal.PASSED: Status.TRANSACTION_PASSED,
+    Refusal.BUSY: Status.TRANSACTION_BUSY,
+    Refusal.FULL: Status.TOO_MANY_TRANSACTIONS,
+    Refusal.MALFORMED: Status.TRANSACTION_MALFORMED,
+}
+_STAGED: Final[Mapping[StageAnswer, wire.Staged | Refused]] = {
+    StageAnswer.STAGED: wire.Staged(duplicate=False),
+    StageAnswer.DUPLICATE: wire.Staged(duplicate=True),
+    StageAnswer.OUT_OF_ORDER: Refused(Status.STAGED_OUT_OF_ORDER, StageAnswer.OUT_OF_ORDER.value),
+    StageAnswer.FULL: Refused(Status.STAGING_FULL, StageAnswer.FULL.value),
+}
+
+_GONE: Final = Refused(Status.VHOST_REFUSED, "the vhost was deleted")
+
+
+class TransactionHost:
+    """The part of `StreamService` that is about transactions. For the loop's thread."""
+
+    def __init__(
+        self,
+        node: Node,
+        groups: GroupHost,
+        host: LogHost,
+        *,
+        lost_logs: bool,
+        join: Join | None = None,
+        elsewhere: GroupsElsewhere | None = None,
+    ) -> None:
+        """In a cluster: `join` for its logs, `elsewhere` is the way to the groups' nodes."""
+        self._node = node
+        self._groups = groups
+        self._host = host
+        self._lost_logs = lost_logs
+        self._join = join
+        self._elsewhere = elsewhere
+        self._started = False
+        self._books: dict[str, TransactionBook] = {}
+        for vhost in node.vhosts.values():
+            self.attach(vhost)
+
+    def attach(self, vhost: VHost) -> None:
+        book = self._books[vhost.name] = TransactionBook(
+            vhost,
+            self._node.timers,
+            self._groups.books[vhost.name],
+            self._host,
+            lost_logs=self._lost_logs and not self._started,
+            join=self._join,
+            elsewhere=self._elsewhere,
+        )
+        if self._started:
+            book.start()
+
+    def detach(self, vhost: VHost) -> None:
+        self._books.pop(vhost.name).close()
+
+    def handle_group(self, vhost: str, body: bytes, answer: Callable[[bytes], None]) -> None:
+        """What the coordinator of transactions on another node asks of this node's groups."""
+        book = self._books.get(vhost)
+        if book is not None:  # else nobody waits for the answer
+            book.groups.handle(body, answer)
+
+    def start(self) -> None:
+        """Go on with what is unfinished, once logs can be written and groups are being read."""
+        self._started = True
+        for book in self._books.values():
+            book.start()
+
+    def open_transactions(
+        self, caller: Caller, request: wire.OpenTransactions, then: Then[wire.TransactionsOpened]
+    ) -> None:
+        book = self._books.get(caller.vhost)
+        refused = _refusal(book, request.producer)
+        if book is None or refused is not None:
+            then(refused or _GONE)
+            return
+
+        def opened(answer: Outcome | Opened | Lost) -> None:
+            if isinstance(answer, Lost):
+                then(_moved(answer))
+            elif isinstance(answer, Opened):
+                then(wire.TransactionsOpened(answer.epoch, answer.last))
+            else:
+                assert isinstance(answer, Rejected), answer
+                then(_refused(answer))
+
+        book.open(_producer(caller, request.producer), opened)
+
+    def stage(self, caller: Caller, request: wire.Stage, then: Then[wire.Staged]) -> None:
+        book = self._books.get(caller.vhost)
+        refused = _refusal(book, request.key.producer, request.writer)
+        if refused is not None:
+            then(refused)
+            return
+        stream = find_stream(self._node.vhosts, caller.vhost, request.stream)
+        if isinstance(stream, Refused):
+            then(stream)
+            return
+        if request.partition >= len(stream.partitions):
+            text = f"stream '{stream.name}' has no partition {request.partition}"
+            then(Refused(Status.PARTITION_NOT_FOUND, text))
+            return
+
+        def staged(answer: Answer) -> None:
+            if isinstance(answer, StageAnswer):
+                then(_STAGED[answer])
+            elif isinstance(answer, Lost):
+                then(_moved(answer))
+            else:
+                then(Refused(Status.STREAM_NOT_FOUND, f"stream '{stream.name}' was deleted"))
+
+        key = _key(caller, request.key)
+        partition = stream.partitions[request.partition]
+        if not request.chunk:
+            partition.staged.renew(key, staged)
+            return
+        try:
+            partition.stage(key, request.writer, request.number, request.chunk, staged)
+        except CorruptChunkError as error:
+            then(Refused(Status.CORRUPT_CHUNK, str(error)))
+
+    def commit(self, caller: Caller, request: wire.Commit, then: Then[wire.Committed]) -> None:
+        def decided(outcome: Outcome | Lost) -> None:
+            if isinstance(outcome, Lost):
+                then(_moved(outcome))
+            elif isinstance(outcome, Committed):
+                then(wire.Committed(outcome.number, outcome.rows))
+            else:
+                then(_refused(outcome))
+
+        book = self._books.get(caller.vhost)
+        refused = _refusal(book, request.key.producer) or _bad_sequence(request.key)
+        if book is None or refused is not None:
+            then(refused or _GONE)
+            return
+        key = _key(caller, request.key)
+        book.ask(key, Commit(key, _parts(request), self._node.timers.now_ms()), decided)
+
+    def abort(self, caller: Caller, request: wire.Abort, then: Then[wire.Empty]) -> None:
+        """What was committed stays so, and the answer is the same: whoever asks may forget it."""
+
+        def decided(outcome: Outcome | Lost) -> None:
+            if isinstance(outcome, Lost):
+                then(_moved(outcome))
+            else:
+                then(_refused(outcome) if isinstance(outcome, Rejected) else wire.Empty())
+
+        book = self._books.get(caller.vhost)
+        refused = _refusal(book, request.key.producer) or _bad_sequence(request.key)
+        if book is None or refused is not None:
+            then(refused or _GONE)
+            return
+        key = _key(caller, request.key)
+        book.ask(key, Abort(key, _parts(request), self._node.timers.now_ms()), decided)
+
+
+def _producer(caller: Caller, name: str) -> str:
+    """The vhost has a book of its own; users must not fence each other's."""
+    return f"{caller.user}\0{name}"
+
+
+def _key(caller: Caller, key: wire.Key) -> TransactionKey:
+    return TransactionKey(_producer(caller, key.producer), key.epoch, key.sequence)
+
+
+def _refusal(book: TransactionBook | None, *names: str) -> Refused | None:
+    if book is None:
+        return _GONE
+    if book.trouble is not None:
+        return Refused(Status.UNAVAILABLE, f"transactions are damaged: {book.trouble}")
+    if any(not name or len(name.encode()) > NAME_BYTES_MAX for name in names):
+        text = f"names of producers and writers have 1 to {NAME_BYTES_MAX} bytes"
+        return Refused(Status.TRANSACTION_MALFORMED, text)
+    return None
+
+
+def _moved(lost: Lost) -> Refused:
+    return Refused(Status.UNAVAILABLE, f"{lost.value}: ask again")
+
+
+def _bad_sequence(key: wire.Key) -> Refused | None:
+    if key.sequence <= SEQUENCE_MAX:
+        return None
+    return Refused(Status.TRANSACTION_MALFORMED, f"sequence {key.sequence}")
+
+
+def _refused(outcome: Aborted | Rejected) -> Refused:
+    if isinstance(outcome, Aborted):
+        return Refused(Status.TRANSACTION_ABORTED, outcome.reason)
+    return Refused(REFUSAL_STATUS[outcome.refusal], outcome.refusal.value)
+
+
+def _parts(request: wire.Commit | wire.Abort) -> tuple[Part, ...]:
+    partitions = [
+        PartitionPart(
+            PartitionId(*part.partition), tuple(WriterRows(*each) for each in part.writers)
+        )
+        for part in request.partitions
+    ]
+    groups = [
+        GroupPart(GroupId(part.group), part.member, part.generation, positions_of(part.positions))
+        for part in request.groups
+    ]
+    return (*partitions, *groups)

@@ -1,0 +1,1 @@
+"""Topics over HTTP: stream queues for programs that have nothing but an HTTP client."""

@@ -1,0 +1,1 @@
+"""The `leveret` commands that speak AMQP, as any other client does."""

@@ -1,0 +1,48 @@
+"""Where the clients of the stream protocol connect, and as whom."""
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+DEFAULT_PORT: Final = 5672
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to connect, and as whom."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    vhost: str
+    others: tuple[tuple[str, int], ...] = ()  # hosts and ports of other nodes of the same cluster
+
+    @classmethod
+    def of_url(cls, url: str) -> "Address":
+        """amqp://user:password@host:port/vhost, every part of which has AMQP's default.
+
+        Of a cluster, several nodes: amqp://user:password@host:port,host:port/vhost.
+        """
+        parts = urlsplit(url)
+        if parts.scheme != "amqp":
+            raise ValueError(f"{parts.scheme!r} is not a scheme for streams; amqp is")
+        login, _, places = parts.netloc.rpartition("@")
+        user, _, password = login.partition(":")
+        nodes = [_node(place) for place in places.split(",")]
+        return cls(
+            *nodes[0],
+            unquote(user or "guest"),
+            unquote(password or "guest"),
+            unquote(parts.path[1:]) or "/",
+            tuple(nodes[1:]),
+        )
+
+    @property
+    def nodes(self) -> list[tuple[str, int]]:
+        return [(self.host, self.port), *self.others]
+
+
+def _node(place: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{place}")
+    return parts.hostname or "127.0.0.1", parts.port or DEFAULT_PORT

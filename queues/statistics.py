@@ -1,0 +1,28 @@
+"""What queues and their consumers say of themselves, for those who watch a node."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatistics:
+    """Messages are ready, unacked or pending; those ready are in memory or on disk only."""
+
+    ready: int
+    ready_bytes: int  # of bodies; at least so many, where a restart left messages unread
+    unacked: int
+    pending: int  # published, and not yet durable
+    in_memory: int
+    on_disk: int
+    consumers: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStatistics:
+    """`lag` is how many messages of its queue wait for a consumer; in a stream, for this one."""
+
+    tag: str
+    queue: str
+    no_ack: bool
+    prefetch: int  # 0: no limit of its own
+    unacked: int
+    lag: int

@@ -1,0 +1,1 @@
+"""Logs with members on several nodes, on simulated disks and links."""

@@ -1,0 +1,91 @@
+"""Who leads which log, as one node hears it."""
+
+import pytest
+
+from broker.cluster.kinds import Kind
+from broker.cluster.leaders import LeaderBook
+from queues.raft.messages import NodeId
+
+A, B = b"A" * 16, b"B" * 16
+
+
+class Office:
+    """The books of three nodes; what one sends the others get when told."""
+
+    def __init__(self, me: NodeId, offices: "dict[NodeId, Office]") -> None:
+        self.me = me
+        self.offices = offices
+        self.book = LeaderBook(me, self)
+        self.reachable = {1, 2, 3} - {me}
+        offices[me] = self
+
+    def send(self, node: NodeId, kind: Kind, *pieces: bytes) -> None:
+        assert kind is Kind.LEADS
+        self.offices[node].book.received(self.me, b"".join(pieces))
+
+    def is_up(self, node: NodeId) -> bool:
+        return node in self.reachable
+
+    def up(self) -> set[NodeId]:
+        return self.reachable
+
+    def congested(self, node: NodeId) -> bool:
+        return False
+
+
+def books() -> list[LeaderBook]:
+    offices: dict[NodeId, Office] = {}
+    return [Office(me, offices).book for me in (1, 2, 3)]
+
+
+def test_a_node_that_leads_is_known_everywhere_until_it_does_no_more() -> None:
+    one, two, three = books()
+    heard: list[NodeId | None] = []
+    three.watch(A, heard.append)
+    one.i_lead(A, 4)
+    assert [book.leader_of(A) for book in (one, two, three)] == [1, 1, 1]
+    one.i_lead_no_more(A, 4)
+    assert [book.leader_of(A) for book in (one, two, three)] == [None, None, None]
+    two.i_lead(A, 5)
+    two.i_lead(A, 6)
+    three.unwatch(A, heard.append)
+    assert heard == [1, None, 2]
+    assert three.term_of(A) == 6
+
+
+def test_late_news_of_an_earlier_term_changes_nothing() -> None:
+    one, two, three = books()
+    two.i_lead(A, 5)
+    one.i_lead(A, 4)
+    assert three.leader_of(A) == 2
+    assert three.received(1, b"".join([A, (4).to_bytes(8), b"\0"])) == []
+    assert three.leader_of(A) == 2
+    assert three.received(2, b"".join([A, (5).to_bytes(8), b"\0"])) == [A]
+    assert three.leader_of(A) is None
+
+
+def test_what_a_lost_node_led_has_no_leader_until_it_is_back() -> None:
+    one, two, three = books()
+    one.i_lead(A, 1)
+    two.i_lead(B, 1)
+    three.node_down(1)
+    assert (three.leader_of(A), three.leader_of(B)) == (None, 2)
+    one.node_up(3)
+    assert three.leader_of(A) == 1
+
+
+def test_what_lives_on_one_node_is_led_there() -> None:
+    one, _, three = books()
+    one.fix(A, 3)
+    assert one.leader_of(A) == 3
+    one.node_down(3)
+    assert one.leader_of(A) == 3
+    one.forget(A)
+    assert one.leader_of(A) is None
+    assert three.leader_of(A) is None
+
+
+def test_a_list_of_the_wrong_length_is_refused() -> None:
+    one, _, _ = books()
+    with pytest.raises(ValueError, match="length"):
+        one.received(2, b"x" * 26)

@@ -1,0 +1,1 @@
+"""A cluster of whole nodes in simulated time: seeded faults, real channels, promises checked."""

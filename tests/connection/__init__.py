@@ -1,0 +1,1 @@
+"""A connection with its client in the same process: no socket, and time that is made."""

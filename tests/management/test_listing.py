@@ -1,0 +1,167 @@
+"""Lists: pages, names, order, columns; and that only what is shown is made."""
+
+import json
+import re
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.http.messages import HttpError, Request
+from broker.management.listing import (
+    Wanted,
+    answer_rows,
+    in_order,
+    make_row,
+    pick_columns,
+    sort_key,
+    wanted,
+)
+from broker.management.patterns import search_pattern
+from tests.support.admin import Api
+
+
+def ask(**query: str) -> Request:
+    return Request(method="GET", path="/", query={key: [text] for key, text in query.items()})
+
+
+@pytest.fixture(scope="module")
+def many(node):
+    """Queues q000 to q249, with as many messages as the last digit says."""
+    api = Api(node.host, node.http_port)
+    names = [f"q{number:03}" for number in range(250)]
+    queues = [{"name": name, "vhost": "/", "arguments": {}} for name in names]
+    assert api.call("POST", "definitions", body={"queues": queues}).status == 204
+    publish = {"properties": {}, "payload": "x", "payload_encoding": "string"}
+    for name in names[:10]:
+        for _ in range(int(name[-1])):
+            body = {**publish, "routing_key": name}
+            api.call("POST", "exchanges", "/", "amq.default", "publish", body=body)
+    api.close()
+    return names
+
+
+def page(web: Api, query: str):
+    answer = web.call("GET", "queues", query=query)
+    assert answer.status == 200, answer
+    return answer.json
+
+
+def test_pages_follow_each_other_without_gap(web: Api, many: list[str]) -> None:
+    seen = []
+    for number in (1, 2, 3):
+        shown = page(web, f"page={number}&page_size=100")
+        assert (shown["page"], shown["page_count"], shown["page_size"]) == (number, 3, 100)
+        assert shown["total_count"] == shown["filtered_count"] == 250
+        assert shown["item_count"] == len(shown["items"])
+        seen += [row["name"] for row in shown["items"]]
+    assert seen == many
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("page=1&name=Q24", [f"q24{n}" for n in range(10)]),
+        ("page=1&name=^q.*0$&use_regex=true&page_size=3", ["q000", "q010", "q020"]),
+        ("page=1&sort=name&sort_reverse=true&page_size=2", ["q249", "q248"]),
+        ("page=1&sort=messages&sort_reverse=true&page_size=3", ["q009", "q008", "q007"]),
+        ("page=2&sort=messages&sort_reverse=true&page_size=3", ["q006", "q005", "q004"]),
+        ("page=1&sort=nothing&page_size=1", ["q000"]),
+        ("page=3&page_size=125", []),
+    ],
+)
+@pytest.mark.usefixtures("many")
+def test_filter_and_order(web: Api, query: str, names: list[str]) -> None:
+    assert [row["name"] for row in page(web, query)["items"]] == names
+
+
+@pytest.mark.usefixtures("many")
+def test_columns_are_those_asked_for(web: Api) -> None:
+    query = "page=1&page_size=1&columns=name,message_stats.publish,nothing,arguments.x"
+    assert page(web, "sort=messages&sort_reverse=true&" + query)["items"] == [
+        {"name": "q009", "message_stats": {"publish": 9}}
+    ]
+    plain = page(web, "columns=name")
+    assert len(plain) == 250
+    assert plain[0] == {"name": "q000"}
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("page=0", "invalid_pagination_parameters"),
+        ("page=1&page_size=501", "invalid_pagination_parameters"),
+        ("page=1&page_size=0", "invalid_pagination_parameters"),
+        ("page=x", "bad_request"),
+        ("page=1&page_size=-1", "bad_request"),
+        ("page=99999999999", "bad_request"),
+        ("page=1&name=(&use_regex=true", "bad_request"),
+        ("page=4&page_size=100", "page_out_of_range"),
+        ("lengths_age=x&lengths_incr=5", "bad_request"),
+        ("lengths_age=99999999&lengths_incr=5", "bad_request"),
+    ],
+)
+@pytest.mark.usefixtures("many")
+def test_what_cannot_be_meant_is_refused(web: Api, query: str, error: str) -> None:
+    answer = web.call("GET", "queues", query=query)
+    assert (answer.status, answer.json["error"]) == (400, error)
+
+
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.text("abc", max_size=3)},
+        optional={"n": st.none() | st.integers(-3, 3) | st.text("xy", max_size=2)},
+    ),
+    max_size=30,
+)
+
+
+@given(ROWS, st.integers(1, 5), st.integers(1, 7), st.booleans())
+def test_a_page_is_a_slice_of_the_sorted_list(rows, number, size, reverse) -> None:
+    numbered = [{**row, "place": place} for place, row in enumerate(rows)]
+
+    def key(row):
+        return (sort_key(row.get("n")), row["place"])
+
+    whole = sorted(numbered, key=key, reverse=reverse)
+    wish = Wanted(page=number, page_size=size, sort=("n",), reverse=reverse)
+    assert in_order(numbered, key, wish)[wish.first :] == whole[wish.first : wish.end]
+
+
+@given(ROWS, st.integers(1, 9))
+def test_rows_that_are_made_already_are_paged_alike(rows, size) -> None:
+    request = ask(page="1", page_size=str(size), sort="n")
+    answer = trio.run(answer_rows, request, rows, lambda row: row["name"])
+    expected = sorted(rows, key=lambda row: (sort_key(row.get("n")), row["name"]))[:size]
+    assert json.loads(answer.body)["items"] == expected
+
+
+def test_only_the_columns_that_are_wanted_are_computed() -> None:
+    asked = []
+    columns = {name: lambda item, name=name: asked.append(name) or item for name in "abc"}
+    assert make_row(7, columns, wanted(ask(columns="b"))) == {"b": 7}
+    assert asked == ["b"]
+
+
+def test_columns_reach_into_objects() -> None:
+    row = {"a": {"b": {"c": 1, "d": 2}}, "e": 3}
+    assert pick_columns(row, wanted(ask(columns="a.b.c,e,e.f,x"))) == {"a": {"b": {"c": 1}}, "e": 3}
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+$", "(a|a)*b", "(.*)*", r"(a)\1", "a*b*c*d*", "x" * 1001]
+)
+def test_patterns_that_may_take_for_ever_are_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match=r"too long"):
+        search_pattern(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["^q", "orders.*eu$", "(a|b)c", "[a-z]{2,5}", r"\d+\.dlq"])
+def test_patterns_that_people_use_are_taken(pattern: str) -> None:
+    assert search_pattern(pattern) == re.compile(pattern, re.IGNORECASE)
+
+
+def test_a_page_that_is_none_is_an_error() -> None:
+    with pytest.raises(HttpError, match="page number 0"):
+        wanted(ask(page="0"))

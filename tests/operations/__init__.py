@@ -1,0 +1,1 @@
+"""What operators do with a running node over HTTP and by command."""

@@ -1,0 +1,1 @@
+"""Policies: pure parts, on a live broker, over HTTP and by command."""

@@ -1,0 +1,1 @@
+"""Groups, producers and transactions of stream queues."""

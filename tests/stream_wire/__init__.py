@@ -1,0 +1,1 @@
+"""The stream protocol: codec, server's side and blocking client, against streams in memory."""

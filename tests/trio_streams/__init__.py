@@ -1,0 +1,1 @@
+"""The Trio client of streams, and what it shares with the blocking one."""
