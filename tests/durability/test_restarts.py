@@ -625,11 +625,18 @@ def messages_expire_in_their_time_and_are_dead_lettered(life):
     publisher.publish("", "expire-message", b"stays", expiration="3600000")
     yield
     channel = life.channel()
-    eventually(lambda: channel.count("expired") == 2, "both messages to expire", within_s=60)
-    found = {(content := channel.get("expired", no_ack=True)).body: content for _ in range(2)}
-    assert found.keys() == {b"by the queue", b"by itself"}
-    for content in found.values():
-        [death] = content.headers["x-death"]
+    letters = []
+
+    def both_expired():
+        while (letter := channel.get("expired", no_ack=True)) is not None:
+            letters.append(letter)
+        return {letter.body for letter in letters} == {b"by the queue", b"by itself"}
+
+    eventually(both_expired, "both messages to expire", within_s=60)
+    # A kill between the dead letter's arrival and the end of the message that died: it dies again
+    assert len(letters) == 2 or "kill" in life.ending
+    for letter in letters:
+        [death] = letter.headers["x-death"]
         assert (death["reason"], death["count"]) == ("expired", 1)
     assert drain(channel, "expire-message") == [b"stays"]
 
