@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, select, update
 
 from spark.etl.database import insert_into
 from spark.etl.store_tables import letters
@@ -71,7 +71,8 @@ def add(connection: Connection, rows: Iterable[DeadLetter]) -> int:
     remaining = iter(rows)
     while some := list(islice(remaining, ROWS_AT_ONCE)):
         adding = insert_into(connection, letters).values([_row(each) for each in some])
-        added += connection.execute(adding.on_conflict_do_nothing()).rowcount
+        fresh = adding.on_conflict_do_nothing().returning(letters.c.id)
+        added += len(connection.execute(fresh).all())
     return added
 
 
@@ -94,9 +95,7 @@ def ids(connection: Connection, selection: Selection) -> list[int]:
 
 
 def count(connection: Connection, selection: Selection) -> int:
-    counting: Select[tuple[int]] = (
-        select(func.count()).select_from(letters).where(selection.condition())
-    )
+    counting = select(func.count()).select_from(letters).where(selection.condition())
     return connection.execute(counting).scalar_one()
 
 

@@ -33,6 +33,7 @@ class Checkpoint(TypedDict):
     batch_id: int
     offsets: Offsets
     updated_ms: int
+    query_id: str | None  # of the Spark checkpoint whose batch it is, if that was said
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Store:
         place = database.read_url(url)
         engine = database.open_engine(place)
         try:
-            return cls(engine, _prepare(engine))
+            return cls.of_engine(engine)
         except DBAPIError as error:
             engine.dispose()
             where = place.render_as_string(hide_password=True)
@@ -78,6 +79,11 @@ class Store:
         except BaseException:
             engine.dispose()
             raise
+
+    @classmethod
+    def of_engine(cls, engine: Engine) -> "Store":
+        """In a database that is open already. Raises StoreError, DBAPIError."""
+        return cls(engine, _prepare(engine))
 
     def close(self) -> None:
         self.engine.dispose()
@@ -118,47 +124,34 @@ class Store:
             "batch_id": max(row.batch_id for row in rows),
             "offsets": offsets,
             "updated_ms": max(row.updated_at for row in rows),
+            "query_id": max(rows, key=lambda row: row.batch_id).query_id,
         }
 
     def save_checkpoint(
-        self, connection: Connection | None, job: str, batch_id: int, offsets: Offsets
+        self,
+        connection: Connection | None,
+        job: str,
+        batch_id: int,
+        offsets: Offsets,
+        query_id: str | None = None,
     ) -> bool:
         """In the caller's transaction, or in one of its own. False, and nothing saved, if a batch
         as new as this one was saved before."""
         if connection is None:
             with self.writing() as own:
-                return self.save_checkpoint(own, job, batch_id, offsets)
+                return self.save_checkpoint(own, job, batch_id, offsets, query_id)
         newest = select(func.max(checkpoints.c.batch_id)).where(checkpoints.c.job_name == job)
         saved = connection.execute(newest).scalar()
         if saved is not None and saved >= batch_id:
             return False
-        self._save_offsets(connection, job, batch_id, offsets)
+        common = {
+            "job_name": job,
+            "batch_id": batch_id,
+            "updated_at": _now_ms(),
+            "query_id": query_id,
+        }
+        _save_offsets(connection, common, offsets)
         return True
-
-    def _save_offsets(
-        self, connection: Connection, job: str, batch_id: int, offsets: Offsets
-    ) -> None:
-        places = {
-            (topic, partition): offset
-            for topic, partitions in offsets.items()
-            for partition, offset in partitions.items()
-        } or {(NO_TOPIC, -1): 0}
-        now_ms = _now_ms()
-        rows = [
-            {
-                "job_name": job,
-                "topic": topic,
-                "partition": partition,
-                "offset": offset,
-                "batch_id": batch_id,
-                "updated_at": now_ms,
-            }
-            for (topic, partition), offset in places.items()
-        ]
-        adding = database.insert_into(connection, checkpoints)
-        changed = {name: adding.excluded[name] for name in ("offset", "batch_id", "updated_at")}
-        keys = [column.name for column in checkpoints.primary_key]
-        connection.execute(adding.on_conflict_do_update(index_elements=keys, set_=changed), rows)
 
     def forget_checkpoint(self, job: str) -> bool:
         """So that a job may begin anew. Whether there was one."""
@@ -183,7 +176,7 @@ class Store:
         with self.writing() as connection:
             adding = database.insert_into(connection, metrics).on_conflict_do_nothing()
             added = connection.execute(
-                adding,
+                adding.returning(metrics.c.id),
                 {
                     "job_name": metric.job,
                     "batch_id": metric.batch_id,
@@ -194,7 +187,7 @@ class Store:
                     "recorded_at": metric.recorded_ms,
                 },
             )
-            if added.rowcount:
+            if added.first() is not None:
                 batches = _add_to_totals(connection, metric)
                 if batches % PRUNE_EVERY == 0:
                     _prune_metrics(connection, metric.job)
@@ -255,6 +248,29 @@ def _check_version(said: str | None) -> None:
             f"the store has tables of version {said}, and this program knows up to {VERSION}: "
             "it was used by a newer one"
         )
+
+
+# Checkpoints
+
+
+def _save_offsets(connection: Connection, common: dict[str, Any], offsets: Offsets) -> None:
+    places = {
+        (topic, partition): offset
+        for topic, partitions in offsets.items()
+        for partition, offset in partitions.items()
+    } or {(NO_TOPIC, -1): 0}
+    rows = [
+        {**common, "topic": topic, "partition": partition, "offset": offset}
+        for (topic, partition), offset in places.items()
+    ]
+    adding = database.insert_into(connection, checkpoints)
+    keys = [column.name for column in checkpoints.primary_key]
+    changed = {
+        column.name: adding.excluded[column.name]
+        for column in checkpoints.columns
+        if column.name not in keys
+    }
+    connection.execute(adding.on_conflict_do_update(index_elements=keys, set_=changed), rows)
 
 
 # Metrics

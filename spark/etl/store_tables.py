@@ -75,6 +75,7 @@ checkpoints: Final = Table(
     Column("offset", BigInteger, nullable=False),  # of the next record to read
     Column("batch_id", BigInteger, nullable=False),
     Column("updated_at", Moment, nullable=False),
+    Column("query_id", Text),  # of Spark's checkpoint: batches are counted in one
 )
 
 letters: Final = Table(
