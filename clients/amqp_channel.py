@@ -2,7 +2,7 @@
 
 import struct
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
@@ -181,7 +181,7 @@ class ChannelCore:
 
     # What comes
 
-    def handle(self, key: int, items: list[Any]) -> None:
+    def handle(self, key: int, items: Sequence[Any]) -> None:
         """A batch of methods of one kind. Raises ConnectionFailure for what makes no sense."""
         if key == BASIC_DELIVER:
             self._deliver(items)
@@ -231,7 +231,7 @@ class ChannelCore:
             self.settling.delivered(found[0].delivery_tag)
         return found
 
-    def _deliver(self, contents: list[Content]) -> None:
+    def _deliver(self, contents: Sequence[Content]) -> None:
         """Consecutive deliveries to one consumer reach it together."""
         consumers = self.consumers
         settling = self.settling

@@ -1,7 +1,7 @@
 """Publishes on their way: encoded for one channel, and remembered until they are confirmed."""
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from broker.protocol.constants import (
@@ -127,7 +127,7 @@ class Confirms:
         if publish.mandatory or publish.resend:
             self._kept[tag] = publish
 
-    def settle(self, items: list[tuple[int, int]], *, nacked: bool) -> None:
+    def settle(self, items: Sequence[tuple[int, int]], *, nacked: bool) -> None:
         """The broker's acks or nacks, as (tag, bits)."""
         receipts = self._open
         for tag, bits in items:

@@ -1,9 +1,12 @@
 """A message as one queue holds it. Queues never share one: a fan-out makes a copy per queue."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.protocol.constants import FLAG_DELIVERY_MODE
 from broker.protocol.content import split_properties
+
+if TYPE_CHECKING:
+    from broker.protocol.runs import ContentRun
 
 PERSISTENT: Final = b"\x02"
 
@@ -124,3 +127,14 @@ class Message:
         if not self.flags & FLAG_DELIVERY_MODE:
             return False
         return self.properties()[FLAG_DELIVERY_MODE] == PERSISTENT
+
+
+def messages_of(run: "ContentRun", address: bytes, first: int) -> list[Message]:
+    """The publishes of a run, numbered by their publisher from `first` on."""
+    messages = [
+        Message(address, frames, run.header_bytes, run.flags, run.body_bytes, run.channel)
+        for frames in run.contents()
+    ]
+    for sequence, message in enumerate(messages, first):
+        message.sequence = sequence
+    return messages

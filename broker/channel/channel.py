@@ -1,8 +1,8 @@
 """A channel: its state, and which module answers which method."""
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
 
@@ -18,7 +18,7 @@ from broker.protocol.errors import (
     not_implemented,
     precondition_failed,
 )
-from broker.protocol.frames import CONTENT_TOO_LARGE, Batch, Content
+from broker.protocol.frames import CONTENT_TOO_LARGE, Batch
 from broker.statistics import ChannelStatistics
 from queues.tally import Tally
 
@@ -82,7 +82,7 @@ class Channel:
     def send(self, kind: "type[Frame]", **arguments: object) -> None:
         self.link.outbox.write(methods.encode(self.number, kind, **arguments))
 
-    def handle(self, key: int, items: list[Any]) -> None:
+    def handle(self, key: int, items: Sequence[Any]) -> None:
         """Carry out a batch of one method. Raises ChannelError and ConnectionFailure."""
         if key == BASIC_PUBLISH:
             if self.transaction is None:
@@ -92,7 +92,7 @@ class Channel:
                     self.suspend(extensions.when_answered, lambda: None)
             else:
                 self.publisher.check(items)
-                self.transaction.publishes.extend(cast("list[Content]", items))
+                self.transaction.publishes.extend(items)
         elif key == BASIC_ACK:
             self._settle(items, Settlement.ACK)
         elif key == BASIC_NACK:
@@ -109,7 +109,7 @@ class Channel:
         else:
             self._handle_rare(key, items)
 
-    def _handle_rare(self, key: int, items: list[bytes]) -> None:
+    def _handle_rare(self, key: int, items: Sequence[bytes]) -> None:
         handler = HANDLERS.get(key)
         if handler is None:
             if key in commands.INDEX_MAPPING:
@@ -123,7 +123,7 @@ class Channel:
                 self.link.keep_first(self, (self.number, key, [*items[place:]]))
                 return
 
-    def _settle(self, items: list[tuple[int, int]], how: Settlement) -> None:
+    def _settle(self, items: Sequence[tuple[int, int]], how: Settlement) -> None:
         if self.transaction is None:
             self.deliveries.settle(items, how)
         else:

@@ -8,7 +8,9 @@ from broker.channel.confirms import ConfirmTracker, Receipt
 from broker.channel.inspection import PASSING, Inspector
 from broker.protocol import methods
 from broker.protocol.content import reframe
-from queues.message import Message
+from broker.protocol.runs import ContentRun
+from queues.message import Message, messages_of
+from queues.stream.stream import Stream
 from queues.tally import Tally
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ class Publisher:
 
     def publish_with(self, items: "Sequence[Content]", receipt: Receipt | None) -> None:
         """As `publish`, with a receipt of the caller's, which it completes itself."""
+        if isinstance(items, ContentRun) and self._publish_run(items, receipt):
+            return
         shares: dict[Target, list[Message]] = {}
         try:
             self._route(items, shares, receipt)
@@ -69,6 +73,31 @@ class Publisher:
                 receipt.open += len(shares)
             for target, messages in shares.items():
                 target.publish(messages, receipt)
+
+    def _publish_run(self, run: ContentRun, receipt: Receipt | None) -> bool:
+        """Publishes that are all alike: what is known of one holds for all. False if it is not."""
+        route = self._cache.routes.get(run.args) or self._cache.resolve(run.args)
+        if not route.targets or not self._is_plain(run):
+            return False
+        count = len(run)
+        first = receipt.last + 1 if receipt is not None else 1
+        _count(route, count)
+        self.tally.publish += count
+        if receipt is not None:
+            receipt.last += count
+            receipt.open += len(route.targets)
+        for target in route.targets:
+            if isinstance(target, Stream):
+                target.publish_run(run, route.address, first, receipt)
+            else:
+                target.publish(messages_of(run, route.address, first), receipt)
+        return True
+
+    def _is_plain(self, run: ContentRun) -> bool:
+        """Whether the properties ask for nothing."""
+        if _PLAIN.get(run.flags) == run.header_bytes:
+            return True
+        return not run.flags & PASSING and run.properties in self.inspector.plain
 
     def check(self, items: "Sequence[Content]") -> None:
         """Raise what publishing would raise for exchange and permissions, without publishing."""

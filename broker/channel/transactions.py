@@ -10,7 +10,7 @@ from broker.cluster.front import QueueFront
 from broker.protocol.errors import ChannelError, precondition_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from broker.channel.channel import Channel
     from broker.channel.deliveries import Deliveries
@@ -28,7 +28,7 @@ class Transaction:
         self.publishes: list[Content] = []
         self._settled: list[tuple[int, Consumer, Any, Settlement]] = []
 
-    def settle(self, items: list[tuple[int, int]], how: Settlement) -> None:
+    def settle(self, items: "Sequence[tuple[int, int]]", how: Settlement) -> None:
         unacked = self._deliveries.unacked
         for tag, bits in items:
             if bits & 1:

@@ -8,6 +8,7 @@ from pamqp import commands
 from broker.channel.channel import Channel
 from broker.protocol.constants import BASIC_PUBLISH, SETTLE_METHODS
 from broker.protocol.frames import Batch, Content
+from broker.protocol.runs import ContentRun
 from flow_control.kept_back import KeptBack, Share
 
 # What a batch, and each thing in it, costs in memory beside the bytes a client sent.
@@ -100,6 +101,8 @@ class Backlogs:
 def _cost(batch: Batch) -> int:
     _, key, items = batch
     size = BATCH_OVERHEAD_BYTES + ITEM_OVERHEAD_BYTES * len(items)
+    if isinstance(items, ContentRun):
+        return size + items.size_bytes
     if key == BASIC_PUBLISH:
         return size + sum([len(content[1]) for content in cast("list[Content]", items)])
     return size + sum([len(item) for item in items if isinstance(item, bytes)])

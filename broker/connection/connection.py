@@ -1,7 +1,7 @@
 """A connection from accept to close: a task that reads, and one that writes what must wait."""
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -302,7 +302,7 @@ class Connection:
         if self._reader.failure is not None:
             raise self._reader.failure
 
-    def _handle(self, channel: Channel | None, number: int, key: int, items: list[Any]) -> None:
+    def _handle(self, channel: Channel | None, number: int, key: int, items: Sequence[Any]) -> None:
         if channel is not None and key not in LIFE_METHODS:
             if key == BASIC_PUBLISH:
                 items = self._gate.admit(channel, items)
@@ -379,7 +379,7 @@ class Connection:
     def _waiting_channels(self) -> bool:
         return any(channel.suspended or channel.backlog for channel in self._channels)
 
-    def _connection_method(self, number: int, key: int, items: list[object]) -> None:
+    def _connection_method(self, number: int, key: int, items: Sequence[object]) -> None:
         if self.state is State.CLOSING:
             if key == CONNECTION_CLOSE_OK and number == 0:
                 self.state = State.CLOSED

@@ -1,6 +1,6 @@
 """What of a connection's methods has to wait: for the disk, for an alarm's end, for the rate."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from broker.connection.pace import Pace
@@ -38,7 +38,7 @@ class Gate:
                 self._on_blocked(reason)
         return self._backlogs.holds(channel, key, blocked=reason is not None)
 
-    def admit(self, channel: "Channel", items: list[Any]) -> list[Any]:
+    def admit(self, channel: "Channel", items: Sequence[Any]) -> Sequence[Any]:
         """Those of some publishes that may go now; the others are kept back."""
         if self._pace is None:
             return items

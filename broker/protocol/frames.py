@@ -7,16 +7,19 @@
     publish = method frame, header frame, body frames until `body_size` bytes have come
 
 A batch is (channel, method key, items): consecutive methods of one kind on one channel come as one
-batch, so that whoever handles them pays its overhead once. An item is
+batch, so that whoever handles them pays its overhead once; a run of publishes that are all alike
+(see runs.py) is a batch of its own. An item is
 - for methods with content (publish, deliver, return, get-ok): a `Content`,
 - for ack, nack and reject: (delivery tag, bits),
 - for every other method: its argument bytes.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from broker.protocol.constants import (
+    BASIC_PUBLISH,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
     CLASS_BASIC,
@@ -32,6 +35,7 @@ from broker.protocol.constants import (
     SETTLE_METHODS,
 )
 from broker.protocol.errors import ConnectionFailure
+from broker.protocol.runs import ContentRun, run_length
 
 CONTENT_TOO_LARGE: Final = 0  # stands in for a method key: the item is the announced body size
 
@@ -43,11 +47,13 @@ _SETTLE = struct.Struct(">QB")
 
 _HEADER_MIN_BYTES: Final = 14  # class, weight, body size, property flags
 _SETTLE_BYTES: Final = 13  # method key, delivery tag, bits
+# How often a run is looked for in vain in one read: clients with ever new properties have none.
+_RUN_TRIES: Final = 4
 
 # Method arguments; header frame and body frame as they came, a body of many frames as if in one;
 # payload size of the header frame; property flags; body size. A tuple, as one is made per message.
 Content: TypeAlias = tuple[bytes, bytes, int, int, int]
-Batch: TypeAlias = tuple[int, int, list[object]]
+Batch: TypeAlias = tuple[int, int, Sequence[object]]
 
 
 class _Assembly:
@@ -147,6 +153,7 @@ class FrameReader:
         open_contents = self._open
         limit = self._limit
         max_body_bytes = min(limit, self._message_bytes_max)  # in one frame, that is
+        tries = _RUN_TRIES
         item: object
         while end - pos >= 11:
             kind, channel, size, key = _METHOD.unpack_from(data, pos)
@@ -183,6 +190,23 @@ class FrameReader:
                     last_key = -1
                     pos = after
                     continue
+                if tries and body_bytes and key == BASIC_PUBLISH:
+                    count = run_length(data, pos, done - 1 - body_bytes, done)
+                    if count > 1:
+                        run = ContentRun(
+                            memoryview(data)[pos : pos + count * (done - pos)],
+                            done - pos,
+                            after - pos,
+                            channel=channel,
+                            header_bytes=size,
+                            flags=flags,
+                            body_bytes=body_bytes,
+                        )
+                        batches.append((channel, key, run))
+                        last_key = -1
+                        pos += run.size_bytes
+                        continue
+                    tries -= 1
                 item = (data[pos + 11 : after - 1], data[after:done], size, flags, body_bytes)
                 after = done
             elif key in SETTLE_METHODS:

@@ -1,10 +1,11 @@
 """Published messages become records: one append for each partition that a batch concerns."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
 from broker.protocol.constants import FLAG_HEADERS
+from broker.protocol.runs import ContentRun
 from queues.message import Message
 from queues.seams import Receipt
 from queues.stream.content import FLAGS_AT, header_key, is_tombstone, routing_key
@@ -24,7 +25,7 @@ class Confirmation:
 
     __slots__ = ("_messages", "_open", "_receipt", "_refused")
 
-    def __init__(self, receipt: Receipt, parts: int, messages: list[Message]) -> None:
+    def __init__(self, receipt: Receipt, parts: int, messages: Callable[[], list[Message]]) -> None:
         self._receipt = receipt
         self._open = parts
         self._messages = messages
@@ -37,7 +38,7 @@ class Confirmation:
     def dropped(self) -> None:
         self._open -= 1
         if not self._open:
-            self._receipt.stored(self._messages if self._refused else [])
+            self._receipt.stored(self._messages() if self._refused else [])
 
     def lost(self) -> None:
         """Some of it may not be stored: the publisher may send all of it again."""
@@ -74,11 +75,29 @@ def records_of(messages: Sequence[Message]) -> Columns:
     return Columns(keys, values, properties)
 
 
+def records_of_run(run: ContentRun, address: bytes) -> Columns:
+    """The same for publishes that are all alike, as records with one key."""
+    kept = address + run.properties
+    values: list[bytes | None] = [*run.bodies()]
+    key = None
+    if run.flags & FLAG_HEADERS:
+        key = header_key(kept)
+        if is_tombstone(kept):
+            values = [None] * len(run)
+    if key is None:
+        key = routing_key(address)
+    return Columns([key] * len(run), values, [kept] * len(run))
+
+
 def divide(records: Columns, partitions: int, turn: int) -> Iterable[tuple[int, Columns]]:
     """What goes to which partition; records without a key go to all of them in turn."""
     keys, values, properties = records
     if partitions == 1:
         yield 0, records
+        return
+    first = keys[0] if keys else None
+    if keys.count(first) == len(keys) and first is not None:
+        yield partition_of(first, partitions), records
         return
     if keys.count(None) == len(keys):
         for place in range(min(partitions, len(keys))):

@@ -4,16 +4,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from broker.protocol.runs import ContentRun
 from broker.protocol.stream_errors import StreamError
 from queues.bell import Clock
 from queues.consumers import Consumer
-from queues.message import Message
+from queues.message import Message, messages_of
 from queues.options import NOTHING_ALTERED
 from queues.seams import Receipt
 from queues.stream.arguments import StreamQueueOptions
 from queues.stream.arrivals import Receipt as PartitionReceipt
 from queues.stream.partition import StreamPartition
-from queues.stream.publishing import Confirmation, divide, records_of
+from queues.stream.publishing import (
+    Columns,
+    Confirmation,
+    divide,
+    records_of,
+    records_of_run,
+)
 from queues.stream.statistics import PartitionStatistics, ReaderStatistics, StreamStatistics
 from queues.stream.subscription import Membership, PartitionEnd, Subscription
 from queues.stream.watching import Wake, Watchers
@@ -217,13 +224,35 @@ class Stream:
 
     def publish(self, messages: list[Message], receipt: Receipt | None) -> None:
         """Take a batch; the receipt is told when it can be read in every partition it went to."""
-        if self.deleted or self.damaged is not None:
-            if receipt is not None:
-                receipt.stored(messages if self.damaged is not None else [])
+        if self._is_closed(receipt, lambda: messages):
             return
+        self._append(records_of(messages), receipt, lambda: messages)
+
+    def publish_run(
+        self, run: ContentRun, address: bytes, first: int, receipt: Receipt | None
+    ) -> None:
+        """As `publish`, of publishes that are all alike, to this exchange and key.
+
+        Their publisher numbers them from `first` on.
+        """
+        messages = partial(messages_of, run, address, first)
+        if not self._is_closed(receipt, messages):
+            self._append(records_of_run(run, address), receipt, messages)
+
+    def _is_closed(self, receipt: Receipt | None, messages: Callable[[], list[Message]]) -> bool:
+        """Whether it takes nothing any more; the publisher is told then."""
+        if not self.deleted and self.damaged is None:
+            return False
+        if receipt is not None:
+            receipt.stored(messages() if self.damaged is not None else [])
+        return True
+
+    def _append(
+        self, records: Columns, receipt: Receipt | None, messages: Callable[[], list[Message]]
+    ) -> None:
         count = len(self.partitions)
-        shares = list(divide(records_of(messages), count, self._turn))
-        self._turn = (self._turn + len(messages)) % count
+        shares = list(divide(records, count, self._turn))
+        self._turn = (self._turn + len(records.keys)) % count
         confirmation = None
         if receipt is not None:
             confirmation = Confirmation(receipt, len(shares), messages)

@@ -96,9 +96,14 @@ def declare_exchange(link, name, kind="direct", *, internal=False, **arguments):
 
 def contents(*publishes, channel=1):
     """Publishes, each given as arguments of `publish_frames`, as a frame reader hands them out."""
+    return [item for items in batches(*publishes, channel=channel) for item in items]
+
+
+def batches(*publishes, channel=1):
+    """The same in batches, as they come in one read: what is all alike is a run."""
     reader = FrameReader(frame_max=1 << 20, message_bytes_max=1 << 24)
     data = b"".join(b"".join(publish_frames(channel, **publish)) for publish in publishes)
-    return [item for _, _, items in reader.feed(data) for item in items]
+    return [items for _, _, items in reader.feed(data)]
 
 
 def to(queue, payload=b"x", properties=None, **more):
@@ -147,6 +152,11 @@ class Client:
 
     def publish(self, *publishes):
         self.channel.handle(BASIC_PUBLISH, contents(*publishes, channel=self.number))
+
+    def publish_read(self, *publishes):
+        """As they come in one read."""
+        for items in batches(*publishes, channel=self.number):
+            self.channel.handle(BASIC_PUBLISH, items)
 
     def settle(self, key, *items):
         self.channel.handle(key, list(items))

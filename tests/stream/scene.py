@@ -152,14 +152,17 @@ class Scene:
             self.settle_down()
 
 
-def messages(*bodies, exchange="", key="s", **properties):
+def publishes(*bodies, exchange="", key="s", **properties):
     given = commands.Basic.Properties(**properties)
-    publishes = [
+    return [
         {"payload": body, "properties": given, "exchange": exchange, "routing_key": key}
         for body in bodies
     ]
+
+
+def messages(*bodies, **how):
     made = []
-    for args, frames, header_bytes, flags, body_bytes in contents(*publishes):
+    for args, frames, header_bytes, flags, body_bytes in contents(*publishes(*bodies, **how)):
         address = args[2:-1]
         made.append(Message(address, frames, header_bytes, flags, body_bytes, 1))
     return made
