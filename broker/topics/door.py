@@ -82,7 +82,7 @@ class Topics:
             except AMQPError as error:
                 raise from_amqp(error) from None
 
-        router.add(method, pattern, answer, listed=False)  # its errors are problem+json
+        router.add(method, pattern, answer)
 
     async def _call(self, request: Request) -> Call:
         if self._node.stopping:

@@ -1,0 +1,1 @@
+"""What the API's description says of each route: one table, which `openapi.json` is made from."""
