@@ -67,10 +67,20 @@ class AdminClient:
     def delete(self, *path: str) -> None:
         self._call("DELETE", path, None)
 
+    def at_root(self, method: str, *path: str, body: object = None, **query: str) -> Any:
+        """The same for paths that are not under /api, as those of the schema registry."""
+        return json.loads(self._call(method, path, body, urlencode(query), root=())[1])
+
     def _call(
-        self, method: str, path: tuple[str, ...], body: object, query: str = ""
+        self,
+        method: str,
+        path: tuple[str, ...],
+        body: object,
+        query: str = "",
+        root: tuple[str, ...] = ("api",),
     ) -> tuple[int, bytes]:
-        target = "/".join([self._url, "api", *(quote(os.fsencode(part), safe="") for part in path)])
+        parts = (quote(os.fsencode(part), safe="") for part in (*root, *path))
+        target = "/".join([self._url, *parts])
         if query:
             target += f"?{query}"
         data = None if body is None else json.dumps(body).encode()
@@ -90,7 +100,8 @@ class AdminClient:
 
     def _refusal(self, error: urllib.error.HTTPError) -> AdminError:
         try:
-            reason = json.loads(error.read(ANSWER_BYTES_MAX))["reason"]
+            told = json.loads(error.read(ANSWER_BYTES_MAX))
+            reason = told["message"] if "error_code" in told else told["reason"]
         except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
             reason = f"{error.code} {error.reason}"
         if error.code == http.client.UNAUTHORIZED:

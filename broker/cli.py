@@ -20,6 +20,7 @@ from broker.dlq_commands import dlq
 from broker.permission_commands import permission
 from broker.policy_commands import policy
 from broker.scheduled_commands import scheduled
+from broker.schema_commands import schema
 from broker.settings import ConfigError, FlagError
 from broker.startup import StartupError
 from broker.stream_commands import stream
@@ -76,6 +77,7 @@ leveret.add_command(cluster)
 leveret.add_command(data)
 leveret.add_command(dlq)
 leveret.add_command(scheduled)
+leveret.add_command(schema)
 leveret.add_command(permission)
 leveret.add_command(policy)
 leveret.add_command(stream)

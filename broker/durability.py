@@ -11,6 +11,7 @@ from broker.global_parameters import KINDS as GLOBAL_KINDS
 from broker.hosted_log import HostedLog
 from broker.journal import DEFINITIONS_UID, STARTED, STOPPED, Journal
 from broker.node import Node
+from broker.registry.state import KINDS as SCHEMA_KINDS
 from broker.security.registry import CHANGES
 from broker.startup import StartupError
 from broker.storage import Storage
@@ -98,6 +99,8 @@ class Durability(Storage):
             self._stopped_cleanly = change[0] == STOPPED
             if change[0] in GLOBAL_KINDS:
                 self._node.global_parameters.make(*change)
+            elif change[0] in SCHEMA_KINDS:
+                self._node.schemas.make(change)
             elif change[0] in CHANGES:
                 self._node.registry.apply(change)
             elif change[0] not in (STARTED, STOPPED):
@@ -122,6 +125,7 @@ class Durability(Storage):
 
     def _definitions(self) -> Iterator[list[Any]]:
         yield from self._node.global_parameters.changes()
+        yield from self._node.schemas.changes()
         yield from self._node.registry.changes()
         for vhost in self._node.vhosts.values():
             yield from durable_definitions(vhost)

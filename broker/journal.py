@@ -15,6 +15,7 @@ An entry is a CBOR array: [version, change, change, …]. A change is an array t
     ["-operator-policy",  vhost, name]
     ["global-parameter",  name, value]          ["-global-parameter", name]
     Users, vhosts, permissions, limits: see broker.security.registry
+    Schemas and subjects: see broker.registry.state
     ["stopped"]     the node came to its end in good order, and all queues said so before
     ["started"]     it is running again
 

@@ -7,6 +7,7 @@ from broker import logs
 from broker.churn import Churn
 from broker.config import Config
 from broker.global_parameters import GlobalParameters
+from broker.registry.state import Schemas
 from broker.security.limits import Headcount
 from broker.security.login import Doorkeeper
 from broker.security.registry import Registry
@@ -79,6 +80,7 @@ class Node:
         self.timers = Timers()
         self.churn = Churn()
         self.global_parameters = GlobalParameters()
+        self.schemas = Schemas()
         self.past = Tally()  # of channels that are closed
         self.past_received_bytes = 0  # from connections that are closed
         self.past_sent_bytes = 0

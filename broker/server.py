@@ -40,6 +40,7 @@ from broker.management.routes import add_management
 from broker.management.site import Addresses
 from broker.memory_watch import MemoryWatch
 from broker.node import Node
+from broker.registry.door import SchemaRegistry
 from broker.security.sasl import Origin
 from broker.security.tls import Certificates, certified_name
 from broker.sqs.door import Sqs
@@ -291,6 +292,7 @@ async def _routes(
     sqs = Sqs(node, cluster.errands if cluster is not None else None)
     sqs.add_routes(router)
     add_short_form(admin, router, sqs)
+    SchemaRegistry(node).add_routes(router)
     await nursery.start(sqs.tasks.run)
     if cluster is not None:
         cluster.errands.serve = router.dispatch

@@ -11,6 +11,7 @@ from broker.cluster.placement import Placement
 from broker.cluster.state import State
 from broker.policies import Policy
 from broker.policy_store import change_of
+from broker.registry.state import CHECKPOINT_KINDS as SCHEMA_KINDS
 from broker.vhost import RESERVED_PREFIX, VHost
 from exchanges.exchange import Exchange
 from exchanges.values import canonical
@@ -27,6 +28,7 @@ _TABLES: Final = (
         "rebalance",
         "asked",
     ),
+    *SCHEMA_KINDS,
 )
 # Users, vhosts and so on, in an order that works.
 DEFINING: Final = (
@@ -47,6 +49,7 @@ def changes_of(state: State) -> Iterator[list[Any]]:
             for policy in policies:
                 yield [kind, vhost.name, *change_of(policy)]
     yield from state.global_parameters.changes()
+    yield from state.schemas.changes()
     yield from state.nodes.changes()
     for node, boot in state.boots.items():
         yield ["booted", node, boot]
@@ -114,6 +117,7 @@ def replace_state(state: State, wanted: Iterable[list[Any]]) -> None:
     _drop_exchanges(state, by_kind.get("exchange", []))
     state.nodes.clear()
     state.global_parameters.clear()
+    state.schemas.clear()
     state.boots.clear()
     state.asked.clear()
     state.members.clear()

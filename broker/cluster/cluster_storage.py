@@ -78,6 +78,7 @@ class ClusterStorage(Storage):
         self.replies = Replies(self.me, peers, node.vhosts)
         self.state = State(node.vhosts, self._vhost, node.registry)
         self.state.global_parameters = node.global_parameters
+        self.state.schemas = node.schemas
         self.catalog = Catalog(
             self.me, peers.boot, peers, node.timers, self.state, leaders=self._leaders
         )

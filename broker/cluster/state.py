@@ -18,6 +18,9 @@ from broker.global_parameters import GlobalParameters
 from broker.policies import Kind, Policy
 from broker.protocol.errors import ChannelError, not_found, precondition_failed
 from broker.protocol.tables import Table
+from broker.registry.state import KINDS as SCHEMA_KINDS
+from broker.registry.state import REQUEST as SCHEMAS_REQUEST
+from broker.registry.state import Schemas
 from broker.security.registry import CHANGES, Registry
 from broker.vhost import VHost
 from exchanges.exchange import Exchange
@@ -60,6 +63,7 @@ class State:
         self.vhost = vhost_of  # by name; raises ChannelError if there is none
         self.registry = registry
         self.global_parameters = GlobalParameters()
+        self.schemas = Schemas()
         self.nodes = NodeTable()
         self.boots: dict[NodeId, int] = {}
         self.asked: dict[NodeId, Asked] = {}
@@ -102,6 +106,8 @@ class State:
             "booted": self.boots.__setitem__,
             "asked": self._asked,
             **{kind: partial(self._define, kind) for kind in CHANGES},
+            SCHEMAS_REQUEST: self._change_schemas,
+            **{kind: partial(self._schema, kind) for kind in SCHEMA_KINDS},
         }
 
     # Applying
@@ -321,6 +327,15 @@ class State:
 
     def _global_parameter(self, kind: str, name: str, value: Any = None) -> None:
         self.global_parameters.make(kind, name, value)
+
+    # Schemas
+
+    def _change_schemas(self, seen: Any, changes: Any) -> None:
+        self.schemas.carry_out(seen, changes)
+
+    def _schema(self, kind: str, *details: Any) -> None:
+        """In checkpoints."""
+        self.schemas.make([kind, *details])
 
     # Nodes
 

@@ -1,0 +1,1 @@
+"""The schema registry: Confluent's REST API over definitions that all nodes agree on."""
