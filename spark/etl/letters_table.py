@@ -70,9 +70,8 @@ def add(connection: Connection, rows: Iterable[DeadLetter]) -> int:
     added = 0
     remaining = iter(rows)
     while some := list(islice(remaining, ROWS_AT_ONCE)):
-        adding = insert_into(connection, letters).values([_row(each) for each in some])
-        fresh = adding.on_conflict_do_nothing().returning(letters.c.id)
-        added += len(connection.execute(fresh).all())
+        fresh = insert_into(connection, letters).on_conflict_do_nothing().returning(letters.c.id)
+        added += len(connection.execute(fresh, [_row(each) for each in some]).all())
     return added
 
 
