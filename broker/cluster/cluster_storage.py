@@ -100,6 +100,7 @@ class ClusterStorage(Storage):
             is_up=peers.is_up,
             leads=self._leaders,
         )
+        self.book.on_lead = self.keeper.led
         self.mending = Mending(
             self.replication,
             node.timers,
@@ -243,12 +244,13 @@ class ClusterStorage(Storage):
         self.host.join(uid, members, make, first=first, may_be_new=may_be_new, tunables=PATIENT)
 
     def wish_of(self, uid: bytes) -> Wish | None:
-        """Streams are on all nodes, whatever they were when a stream was declared."""
+        """Streams can be read on all nodes: those that have no vote follow."""
         wish = self.members.wish_of(uid)
         if wish is None or not self.streams.has(uid):
             return wish
         nodes = self.state.nodes.by_number.values()
-        return wish._replace(members=tuple(n.number for n in nodes if not n.leaving))
+        rest = (n.number for n in nodes if not n.leaving and n.number not in wish.members)
+        return wish._replace(readers=tuple(rest))
 
     def _others_of(self, uid: bytes) -> tuple[NodeId, ...]:
         wish = self.wish_of(uid)

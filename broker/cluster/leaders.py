@@ -40,6 +40,7 @@ class LeaderBook:
         self._fixed: dict[bytes, NodeId] = {}
         self._mine: dict[bytes, int] = {}  # what this node leads → term
         self._watchers: dict[bytes, list[Watcher]] = {}
+        self.on_lead: Callable[[bytes], None] = lambda _: None  # this node begins to lead that log
 
     # For whoever wants to know.
 
@@ -83,6 +84,7 @@ class LeaderBook:
         self._mine[uid] = term
         self._heard(uid, term, self.me)
         self._tell(self._mail.up(), [(uid, term, True)])
+        self.on_lead(uid)
 
     def i_lead_no_more(self, uid: bytes, term: int | None = None) -> None:
         """Not even where it had begun and did not come to `i_lead`, if a term is given."""

@@ -179,7 +179,7 @@ class Members:
             self._catalog.request(["led", *group, wanted])
             return True
 
-        return Wish(members, wanted, shunned, settled, led)
+        return Wish(members, (), wanted, shunned, settled, led)
 
     def _shared_by(self, uid: bytes) -> Iterator[NodeId]:
         """All nodes; one that leaves is a member of the metadata group till the rest is done."""

@@ -61,12 +61,14 @@ class Operations:
         }
 
     def _incomplete(self) -> int:
-        """Logs led by this node in which somebody has no vote who should."""
+        """Logs led by this node that somebody has no vote in, or no copy of, who should."""
         count = 0
         for uid, log in self._storage.replication.logs.items():
             wish = self._storage.wish_of(uid) if log.leads else None
             if wish is not None and log.config is not None:
-                count += not set(wish.members) <= set(log.config.voters)
+                voters = set(log.config.voters)
+                here = voters.union(log.config.learners)
+                count += not (voters.issuperset(wish.members) and here.issuperset(wish.readers))
         return count
 
     def _behind(self) -> "Counter[NodeId]":

@@ -291,6 +291,48 @@ def test_a_stream_is_read_on_every_node_in_the_same_order(quiet_cluster: Cluster
         assert [record.headers["x-stream-offset"] for record in records] == list(range(100))
 
 
+def declare_on_one_node(cluster: Cluster, name: str) -> str:
+    """A stream of which one node has the only vote, which may not be the one that is asked."""
+    arguments = {"x-queue-type": "stream", "x-initial-cluster-size": 1}
+    channel_on(cluster, name).declare_queue("s", durable=True, arguments=arguments)
+    return leader(cluster, "s")
+
+
+def read_stream(cluster: Cluster, name: str, count: int) -> list[bytes]:
+    reader = channel_on(cluster, name)
+    reader.qos(count)
+    reader.consume("s", arguments={"x-stream-offset": "first"})
+    return [reader.delivery(timeout=PATIENCE_S).body for _ in range(count)]
+
+
+def test_a_stream_with_one_replica_waits_for_no_other_node_and_all_read_it(
+    cluster: Cluster,
+) -> None:
+    home = declare_on_one_node(cluster, "b")
+    before = confirming_on(cluster, others(cluster, home)[0])
+    assert publish(before, "s", b"together") is Basic.Ack
+    cluster.await_healthy()
+    cluster.network.isolate(home)
+    assert publish(confirming_on(cluster, home), "s", b"alone") is Basic.Ack
+    cluster.network.heal()
+    cluster.await_healthy()
+    for name in cluster.nodes:
+        assert read_stream(cluster, name, 2) == [b"together", b"alone"]
+
+
+def test_the_only_replica_of_a_stream_moves_when_its_node_is_removed(cluster: Cluster) -> None:
+    home = declare_on_one_node(cluster, "b")
+    assert publish(confirming_on(cluster, home), "s", b"before") is Basic.Ack
+    left = others(cluster, home)
+    api = Api("127.0.0.1", cluster.nodes[left[0]].ports["http"])
+    assert api.call("DELETE", "cluster", "nodes", home).status == 204
+    api.close()
+    cluster.nodes.pop(home).kill()
+    assert publish(confirming_on(cluster, left[0]), "s", b"after") is Basic.Ack
+    for name in left:
+        assert read_stream(cluster, name, 2) == [b"before", b"after"]
+
+
 def test_links_between_nodes_may_be_encrypted(start_cluster: StartCluster, tmp_path: Path) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
