@@ -10,12 +10,13 @@ from broker.cli import leveret, run
 from clients.commands.bench import bench
 from clients.commands.bindings import bindings
 from clients.commands.consume import consume, tail
+from clients.commands.etl import etl
 from clients.commands.exchanges import exchanges
 from clients.commands.get import get
 from clients.commands.publish import publish
 from clients.commands.queues import purge, queues
 
-for _command in (publish, consume, tail, get, queues, exchanges, bindings, purge, bench):
+for _command in (publish, consume, tail, get, queues, exchanges, bindings, purge, bench, etl):
     leveret.add_command(_command)
 
 

@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,9 @@ from tests.support.ports import free_ports
 from tests.support.process import TRACEBACK, BrokerProcess, OtherBroker
 from tests.support.scene import Scene
 from tests.support.wire import WireChannel, WireConnection
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 OTHER_BROKER = "LEVERET_TEST_URL"
 ON_A_CLUSTER = "LEVERET_TEST_CLUSTER"  # the shared broker is one of three nodes
@@ -95,6 +99,16 @@ def _cluster(directory: Path) -> Iterator[BrokerProcess]:
     for node in nodes:
         assert node.stop() == 0, node.log_text()
         assert TRACEBACK not in node.log_text(), node.log_text()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """One for all tests that need it, wherever they are."""
+    from tests.spark.session import start_session
+
+    session = start_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
 
 
 @pytest.fixture

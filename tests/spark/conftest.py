@@ -1,4 +1,4 @@
-"""One SparkSession for all tests of Spark, which come last: it is by far what takes longest."""
+"""Tests of Spark come last: its session is by far what takes longest."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.session import start_session
 from tests.spark.streams import Streams
 from tests.support.process import BrokerProcess
 
@@ -20,13 +19,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.timeout(TIMEOUT_S))
         item.add_marker(pytest.mark.leveret_only)
     items.sort(key=lambda item: HERE in item.path.parents)
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = start_session(tmp_path_factory.mktemp("spark"))
-    yield session
-    session.stop()
 
 
 @pytest.fixture

@@ -1,0 +1,35 @@
+"""Python in Arrow batches: functions as Spark's, and values where one that does not fit spoils
+its own row only."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import DataType
+
+_SCALAR: Final = 250  # PythonEvalType.SQL_SCALAR_ARROW_UDF, as a type checker knows it
+_MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def scalar_udf(function: Callable[[Any], Any], kind: DataType) -> Callable[[Column], Column]:
+    """From an array to an array of this type, of the same length."""
+    made: Callable[[Column], Column] = arrow_udf(function, kind, _SCALAR)
+    return made
+
+
+def to_arrow(rows: list[Any], kind: Any, instead: Callable[[Exception], Any]) -> Any:
+    """All at once; if something does not fit, one by one to find out what."""
+    try:
+        return pa.array(rows, kind)
+    except _MISFITS:
+        return pa.array([_fitting(row, kind, instead) for row in rows], kind)
+
+
+def _fitting(row: Any, kind: Any, instead: Callable[[Exception], Any]) -> Any:
+    try:
+        pa.array([row], kind)
+    except _MISFITS as error:
+        return instead(error)
+    return row
