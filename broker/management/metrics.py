@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 
 from broker.connection.handshake import SERVER_PROPERTIES
+from broker.etl_jobs.series import series
 from broker.http.messages import Request, Response
 from broker.management.nodes import SOCKETS_SHARE, files_max
 from broker.management.totals import connections_of, node_tally
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
+    from broker.etl_jobs.jobs import Jobs
     from broker.http.router import Router
     from broker.management.sampler import Sampler
     from broker.management.site import Site
@@ -77,9 +79,9 @@ GLOBAL_COUNTERS: Final = {
 }
 
 
-def add_metrics(router: Router, node: Node, sampler: Sampler, site: Site) -> None:
+def add_metrics(router: Router, node: Node, sampler: Sampler, site: Site, jobs: Jobs) -> None:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(node, sampler, site))
+    registry.register(_Collector(node, sampler, site, jobs))
     ProcessCollector(registry=registry)
 
     async def metrics(_request: Request) -> Response:
@@ -100,10 +102,11 @@ def _counter(name: str, text: str, value: float) -> Metric:
 class _Collector:
     """A collector of prometheus_client."""
 
-    def __init__(self, node: Node, sampler: Sampler, site: Site) -> None:
+    def __init__(self, node: Node, sampler: Sampler, site: Site, jobs: Jobs) -> None:
         self._node = node
         self._sampler = sampler
         self._site = site
+        self._jobs = jobs
 
     def collect(self) -> Iterator[Metric]:
         yield from self._identity()
@@ -112,6 +115,7 @@ class _Collector:
         yield from self._churn()
         yield from self._queues()
         yield from self._connections()
+        yield from series(self._jobs, self._node.timers.now_ms())
 
     def _identity(self) -> Iterator[Metric]:
         build = GaugeMetricFamily(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.etl_jobs.jobs import Jobs
+from broker.etl_jobs.routes import add_etl_jobs
 from broker.management.altering import add_altering
 from broker.management.bindings import add_bindings
 from broker.management.browsing import add_browsing
@@ -59,7 +61,9 @@ def add_management(
     add_import(admin)
     add_health_checks(admin, site)
     add_odds(admin, sampler)
-    add_metrics(router, node, sampler, site)
+    jobs = Jobs()
+    add_etl_jobs(admin, jobs)
+    add_metrics(router, node, sampler, site, jobs)
     add_metric_objects(admin)
     add_openapi(admin)
     return sampler

@@ -20,10 +20,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
+def postgres() -> Iterator[PostgresServer]:
+    server = PostgresServer()
     yield server
-    server.stop()
+    server.close()
 
 
 @pytest.fixture

@@ -1,13 +1,14 @@
 """A real PostgreSQL server for tests, from Debian's package; it must be installed.
 
-The server refuses to run as root: a root user's tests run it as the user `postgres`.
+The server refuses to run as root: a root user's tests run it as the user `postgres`. Its data are
+not in pytest's directories, which are for their owner alone.
 """
 
 import os
-import pwd
 import shutil
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import psycopg
@@ -22,19 +23,23 @@ FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 
 
 class PostgresServer:
-    """On a free port of 127.0.0.1, with its data in a directory that is gone with it."""
+    """On a free port of 127.0.0.1, with its data in a directory that is gone when it is closed."""
 
-    def __init__(self, directory: Path, *, durable: bool = False) -> None:
+    def __init__(self, *, durable: bool = False) -> None:
         """`durable`: what it commits survives that it is killed."""
         (self.port,) = free_ports(1)
-        self._directory = directory
-        self._data = directory / "data"
-        self._log = directory / "log"
+        self._directory = Path(tempfile.mkdtemp(prefix="leveret-postgres-"))
+        self._data = self._directory / "data"
+        self._log = self._directory / "log"
         self._settings = () if durable else FAST
         self._account = _account()
         self._process: subprocess.Popen[bytes] | None = None
-        self._make()
-        self.start()
+        try:
+            self._make()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def url(self) -> str:
@@ -74,24 +79,19 @@ class PostgresServer:
         """As a power cut would end it; SIGQUIT ends its children too."""
         self._end(signal.SIGQUIT)
 
+    def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
     def log_text(self) -> str:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def _make(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
         if self._account:
-            self._give_away()
+            shutil.chown(self._directory, "postgres", "postgres")
         command = [str(_program("initdb")), "-D", str(self._data), "-U", "postgres"]
         command += ["--auth=trust", "--no-sync", "--locale=C.UTF-8", "--encoding=UTF8"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **self._account)
-
-    def _give_away(self) -> None:
-        """The server's user must get there: pytest's directories are for their owner alone."""
-        entry = pwd.getpwnam("postgres")
-        shutil.chown(self._directory, entry.pw_uid, entry.pw_gid)
-        for parent in self._directory.parents:
-            if parent.stat().st_uid == os.getuid() and parent != Path("/"):
-                parent.chmod(parent.stat().st_mode | 0o011)
 
     def _answers(self) -> bool:
         assert self._process is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from broker.management.api import accounts, beyond, objects
+from broker.management.api import accounts, beyond, etl, objects
 
 if TYPE_CHECKING:
     from broker.management.api.words import Doc
@@ -23,6 +23,7 @@ _PARTS: Final = (
     beyond.STREAMS,
     beyond.CLUSTER,
     beyond.TOPICS,
+    etl.JOBS,
 )
 TABLE: Final[dict[tuple[str, str], Doc]] = {
     (method, path): doc
