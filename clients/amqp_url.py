@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from clients.tls import Tls, take_tls
+
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 HEARTBEAT_S: Final = 30  # a dead peer is noticed within a minute
 HEARTBEAT_S_MAX: Final = 0xFFFF  # a short on the wire
@@ -26,7 +28,7 @@ class Target:
     user: str = "guest"
     password: str = "guest"  # noqa: S105 - AMQP's well-known default
     vhost: str = "/"
-    tls: bool = False
+    tls: Tls | None = None
     heartbeat_s: int = HEARTBEAT_S
 
     def __repr__(self) -> str:
@@ -43,6 +45,7 @@ class Target:
         user, colon, password = login.partition(":")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         heartbeat_s = _heartbeat(options.pop("heartbeat", str(HEARTBEAT_S)))
+        tls = take_tls(parts.scheme, options)
         if options:
             raise ValueError(f"unknown option in the URL: {', '.join(sorted(options))}")
         return cls(
@@ -50,7 +53,7 @@ class Target:
             unquote(user) if login else "guest",
             unquote(password) if colon else "guest",
             unquote(parts.path[1:]) or "/",
-            parts.scheme == "amqps",
+            tls,
             heartbeat_s,
         )
 

@@ -36,9 +36,9 @@ def open_link(target: Target, name: str, context: ssl.SSLContext | None) -> "Blo
 def _dial(endpoint: Endpoint, target: Target, context: ssl.SSLContext | None) -> socket.socket:
     sock = socket.create_connection((endpoint.host, endpoint.port), CONNECT_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if target.tls:
-        context = context if context is not None else ssl.create_default_context()
+    if target.tls is not None:
         try:
+            context = context if context is not None else target.tls.context()
             sock = context.wrap_socket(sock, server_hostname=endpoint.host)
         except OSError:
             sock.close()

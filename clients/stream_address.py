@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-DEFAULT_PORT: Final = 5672
+from clients.amqp_url import PORTS
+from clients.tls import Tls, take_tls
+
+DEFAULT_PORT: Final = PORTS["amqp"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,25 +20,32 @@ class Address:
     password: str
     vhost: str
     others: tuple[tuple[str, int], ...] = ()  # hosts and ports of other nodes of the same cluster
+    tls: Tls | None = None
 
     @classmethod
     def of_url(cls, url: str) -> "Address":
         """amqp://user:password@host:port/vhost, every part of which has AMQP's default.
 
-        Of a cluster, several nodes: amqp://user:password@host:port,host:port/vhost.
+        Of a cluster, several nodes: amqp://user:password@host:port,host:port/vhost. amqps is TLS
+        (clients.tls). Raises ValueError.
         """
         parts = urlsplit(url)
-        if parts.scheme != "amqp":
-            raise ValueError(f"{parts.scheme!r} is not a scheme for streams; amqp is")
+        if parts.scheme not in PORTS:
+            raise ValueError(f"{parts.scheme!r} is not a scheme for streams; amqp and amqps are")
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        tls = take_tls(parts.scheme, options)
+        if options:
+            raise ValueError(f"unknown option in the URL: {', '.join(sorted(options))}")
         login, _, places = parts.netloc.rpartition("@")
         user, _, password = login.partition(":")
-        nodes = [_node(place) for place in places.split(",")]
+        nodes = [_node(place, PORTS[parts.scheme]) for place in places.split(",")]
         return cls(
             *nodes[0],
             unquote(user or "guest"),
             unquote(password or "guest"),
             unquote(parts.path[1:]) or "/",
             tuple(nodes[1:]),
+            tls,
         )
 
     @property
@@ -43,6 +53,6 @@ class Address:
         return [(self.host, self.port), *self.others]
 
 
-def _node(place: str) -> tuple[str, int]:
+def _node(place: str, default_port: int) -> tuple[str, int]:
     parts = urlsplit(f"//{place}")
-    return parts.hostname or "127.0.0.1", parts.port or DEFAULT_PORT
+    return parts.hostname or "127.0.0.1", parts.port or default_port

@@ -42,6 +42,8 @@ class StreamConnection:
         self.limits: wire.Authenticated | None = None
         self.generation = 0  # counts the sockets: what was in flight on an older one is lost
         self._nodes = address.nodes  # the next to be dialled is the first
+        # One call reads all of a large answer; under TLS there are no flags.
+        self._flags = socket.MSG_WAITALL if address.tls is None else 0
 
     def open(self) -> None:
         """Dial and log in, if that is not done; the first node that answers will do."""
@@ -56,8 +58,7 @@ class StreamConnection:
 
     def _open(self, node: tuple[str, int]) -> None:
         try:
-            self._socket = socket.create_connection(node, self._timeout_s)
-            self._prepare(self._socket)
+            self._socket = self._dial(node)
             self.generation += 1
             correlation, data = self._conversation.login(self.address, self._name)
             self._socket.sendall(data)
@@ -69,14 +70,25 @@ class StreamConnection:
             self.close()
             raise
 
+    def _dial(self, node: tuple[str, int]) -> socket.socket:
+        sock = socket.create_connection(node, self._timeout_s)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.address.tls is None:
+                self._prepare(sock)
+                return sock
+            return self.address.tls.context().wrap_socket(sock, server_hostname=node[0])
+        except BaseException:
+            sock.close()
+            raise
+
     def _next_node(self) -> None:
         """This one is of no use now: the next time another is dialled."""
         self.close()
         self._nodes = [*self._nodes[1:], self._nodes[0]]
 
     def _prepare(self, sock: socket.socket) -> None:
-        """Blocking, with the kernel's time-out: so one call reads all of a large answer."""
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        """Blocking, with the kernel's time-out, so that MSG_WAITALL waits for all."""
         sock.settimeout(None)
         seconds, rest = divmod(self._timeout_s, 1)
         limit = _TIME.pack(int(seconds), int(rest * 1_000_000))
@@ -167,7 +179,7 @@ class StreamConnection:
         try:
             while True:
                 assert self._socket is not None
-                count = self._socket.recv_into(conversation.space(), 0, socket.MSG_WAITALL)
+                count = self._socket.recv_into(conversation.space(), 0, self._flags)
                 if not count:
                     raise ConnectionResetError("the server closed the connection")
                 answer = conversation.filled(count)
@@ -178,6 +190,6 @@ class StreamConnection:
 
     def _lost(self, error: Exception) -> ConnectionLostError:
         self._next_node()
-        if isinstance(error, BlockingIOError):
+        if isinstance(error, BlockingIOError | TimeoutError):
             return ConnectionLostError(f"no answer within {self._timeout_s} s")
         return ConnectionLostError(str(error))

@@ -208,7 +208,7 @@ class Connection:
         link: Link | None = None
         try:
             with trio.fail_after(CONNECT_S) as limit:
-                stream = await dial(endpoint, self.target, self._ssl_context)
+                stream = await dial(endpoint, self.target.tls, self._ssl_context)
                 link = Link(stream, self.target, self._name)
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(link.run)

@@ -10,6 +10,7 @@ from clients.amqp_core import ConnectionCore
 from clients.amqp_errors import ConnectionLostError
 from clients.amqp_promise import Promise
 from clients.amqp_url import Endpoint, Target
+from clients.tls import Tls
 
 READ_BYTES: Final = 256 * 1024
 OUT_BYTES_MAX: Final = 1024 * 1024  # waiting to be written; then publishers wait
@@ -40,13 +41,15 @@ async def settled(promise: Promise) -> object:
 
 
 async def dial(
-    endpoint: Endpoint, target: Target, context: ssl.SSLContext | None
-) -> trio.abc.Stream:
-    """Raises ConnectionLostError."""
+    endpoint: Endpoint, tls: Tls | None, context: ssl.SSLContext | None = None
+) -> trio.SocketStream | trio.SSLStream[trio.SocketStream]:
+    """Raises ConnectionLostError. A context goes before what the URL says of TLS."""
     try:
-        stream: trio.abc.Stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
-        if target.tls:
-            context = context if context is not None else ssl.create_default_context()
+        if tls is not None and context is None:
+            context = tls.context()
+        stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
+        if tls is not None:
+            assert context is not None
             secured = trio.SSLStream(
                 stream, context, server_hostname=endpoint.host, https_compatible=True
             )

@@ -7,10 +7,13 @@ from typing import Any, Final, TypeVar
 
 import trio
 
+from clients import amqp_errors
+from clients.amqp_url import Endpoint
 from clients.backoff import Backoff
 from clients.stream_address import Address
 from clients.stream_errors import ClientClosedError, ConnectionLostError
 from clients.stream_plans import Again, Ask, Call, Plan, Step, asked, run_async
+from clients.trio_link import dial
 from clients.trio_stream_link import StreamLink, came
 
 log = logging.getLogger("leveret.client")
@@ -132,7 +135,7 @@ class StreamLine:
     async def _dial(self, host: str, port: int) -> StreamLink:
         try:
             with trio.fail_after(self._timeout_s):
-                stream = await trio.open_tcp_stream(host, port)
+                stream = await dial(Endpoint(host, port), self.address.tls)
                 link = StreamLink(stream, self._timeout_s)
                 self._nursery.start_soon(link.run)
                 try:
@@ -143,6 +146,6 @@ class StreamLine:
         except trio.TooSlowError:
             text = f"{host}:{port} did not answer within {self._timeout_s} s"
             raise ConnectionLostError(text) from None
-        except OSError as error:
-            raise ConnectionLostError(f"no connection to {host}:{port}: {error}") from error
+        except amqp_errors.ConnectionLostError as error:
+            raise ConnectionLostError(str(error)) from error
         return link

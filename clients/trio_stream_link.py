@@ -43,7 +43,9 @@ async def came(promise: Promise) -> Came:
 class StreamLink:
     """Lives as long as its socket; `error` says why it has ended."""
 
-    def __init__(self, stream: trio.SocketStream, timeout_s: float) -> None:
+    def __init__(
+        self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream], timeout_s: float
+    ) -> None:
         self.error: ConnectionLostError | RefusedError | None = None
         self._stream = stream
         self._limit_s = timeout_s + LONG_POLL_S
@@ -107,7 +109,7 @@ class StreamLink:
             while self.error is None:
                 waits = self._limit_s if self._promises else math.inf
                 with trio.CancelScope(deadline=trio.current_time() + waits) as self._silence:
-                    count = await self._stream.socket.recv_into(self._conversation.space())
+                    count = await self._receive_into(self._conversation.space())
                 if self._silence.cancelled_caught:
                     self.lost(ConnectionLostError(f"no answer within {self._limit_s} s"))
                 elif not count:
@@ -116,6 +118,15 @@ class StreamLink:
                     self._came(self._conversation.filled(count))
         except (OSError, MalformedError, trio.ClosedResourceError) as error:
             self.lost(ConnectionLostError(str(error)))
+        except trio.BrokenResourceError as error:  # as TLS says it
+            self.lost(ConnectionLostError(str(error.__cause__ or error)))
+
+    async def _receive_into(self, space: memoryview) -> int:
+        if isinstance(self._stream, trio.SocketStream):
+            return await self._stream.socket.recv_into(space)
+        data = await self._stream.receive_some(len(space))
+        space[: len(data)] = data
+        return len(data)
 
     def _came(self, answer: Answer | None) -> None:
         if answer is None:

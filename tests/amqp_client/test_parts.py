@@ -15,6 +15,7 @@ from clients.amqp_publishing import Confirms, Publish, PublishEncoder
 from clients.amqp_settling import Settling
 from clients.amqp_topology import DeclaredQueue, Topology
 from clients.amqp_url import Endpoint, Target
+from clients.tls import Tls
 
 short = st.text(max_size=60).filter(lambda text: len(text.encode()) < 256)
 properties = st.builds(
@@ -185,7 +186,11 @@ def test_every_publish_hears_of_its_confirm_once(data: st.DataObject) -> None:
     ("url", "target"),
     [
         ("amqp://", Target((Endpoint("127.0.0.1", 5672),))),
-        ("amqps://h", Target((Endpoint("h", 5671),), tls=True)),
+        ("amqps://h", Target((Endpoint("h", 5671),), tls=Tls())),
+        (
+            "amqps://h?cacertfile=ca%2Fa.pem&certfile=me.pem&keyfile=me.key",
+            Target((Endpoint("h", 5671),), tls=Tls("ca/a.pem", "me.pem", "me.key")),
+        ),
         (
             "amqp://u:p%40ss@a:1,b,[::1]:3/my%2Fhost?heartbeat=7",
             Target(
@@ -204,7 +209,16 @@ def test_urls(url: str, target: Target) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["http://h", "amqp://h:0", "amqp://h:x", "amqp://h?heartbeat=x", "amqp://h?nonsense=1"]
+    "url",
+    [
+        "http://h",
+        "amqp://h:0",
+        "amqp://h:x",
+        "amqp://h?heartbeat=x",
+        "amqp://h?nonsense=1",
+        "amqp://h?cacertfile=ca.pem",
+        "amqps://h?keyfile=me.key",
+    ],
 )
 def test_urls_that_are_wrong(url: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):

@@ -10,6 +10,7 @@ import threading
 
 import pika
 import pytest
+import trio
 import trustme
 from pika.credentials import ExternalCredentials
 from pika.exceptions import AMQPConnectionError
@@ -26,6 +27,9 @@ from broker.protocol.stream_wire import (
     read_answer,
 )
 from broker.security.tls import certified_name
+from clients.stream_errors import ConnectionLostError
+from clients.streams import connect
+from clients.trio_streams import connect_streams
 from tests.shell.process import running
 from tests.support.admin import Api, basic
 from tests.support.process import BrokerProcess
@@ -79,6 +83,11 @@ class Place:
                 ssl_options=pika.SSLOptions(context),
             )
         )
+
+    def declare_stream(self, name):
+        with self.pika(self.context()) as connection:
+            arguments = {"x-queue-type": "stream"}
+            connection.channel().queue_declare(name, durable=True, arguments=arguments)
 
     def get(self, path, context):
         connection = http.client.HTTPSConnection(
@@ -185,6 +194,43 @@ def test_the_stream_protocol_passes_through_tls(shared):
             if offset == 50:
                 break
         assert offset == 50
+
+
+def test_the_blocking_stream_client_speaks_tls(shared):
+    url = f"amqps://127.0.0.1:{shared.amqps}?cacertfile={shared.authority_path}"
+    shared.declare_stream("blocking-tls")
+    values = [b"", b"x", bytes(3_000_000)]
+    with connect(url, timeout_s=DEADLINE_S) as client:
+        with client.producer("blocking-tls") as producer:
+            for value in values:
+                producer.send(value)
+        reader = iter(client.reader("blocking-tls", partition=0, offset=0))
+        assert [next(reader).value for _ in values] == values
+        with client.group("g", ["blocking-tls"], start="first") as member:  # connects by itself
+            eventually(lambda: member.poll(1.0), "records for the group")
+
+
+async def test_the_trio_stream_client_speaks_tls(shared):
+    url = f"amqps://127.0.0.1:{shared.amqps}?cacertfile={shared.authority_path}"
+    shared.declare_stream("trio-tls")
+    values = [b"", b"x", bytes(3_000_000)]
+    with trio.fail_after(DEADLINE_S):
+        async with connect_streams(url) as streams:
+            async with streams.producer("trio-tls") as producer:
+                for value in values:
+                    await producer.send(value)
+            reader = streams.reader("trio-tls", end=len(values))
+            found = [record.value async for record in reader]
+    assert found == values
+
+
+def test_stream_clients_do_not_talk_to_servers_that_they_do_not_trust(shared, tmp_path):
+    stranger = tmp_path / "stranger.pem"
+    trustme.CA().cert_pem.write_to_path(str(stranger))
+    with pytest.raises(ConnectionLostError, match="CERTIFICATE_VERIFY_FAILED"):
+        connect(f"amqps://127.0.0.1:{shared.amqps}?cacertfile={stranger}")
+    with pytest.raises(ConnectionLostError, match=r"nowhere\.pem"):
+        connect(f"amqps://127.0.0.1:{shared.amqps}?cacertfile={tmp_path}/nowhere.pem")
 
 
 def test_plain_and_tls_ports_serve_at_the_same_time(shared):
