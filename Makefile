@@ -6,6 +6,10 @@ BIN       := $(VENV)/bin
 NODE_DIR  := tests/clients/node
 PACKAGES  := broker exchanges queues flow_control clients spark pyspark_leveret
 SOURCES   := $(PACKAGES) tests benchmarks examples
+# Tests that only compute: no sockets, no processes, so that they can run side by side.
+PURE      := $(addprefix tests/,channel cluster_catalog cluster_front cluster_host cluster_simulation \
+	connection exchanges flow_control protocol queues raft simulation storage stream stream_groups)
+APT       := apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint types imports unit cluster-semantics rabbitmq-clients bench sim soak chaos nightly \
@@ -16,7 +20,7 @@ help:  ## show what there is to make
 
 $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); \
-	  echo "installing Debian's python3-venv"; apt-get update -qq && apt-get install -y -qq python3-venv; \
+	  echo "installing Debian's python3-venv"; $(APT) python3-venv; \
 	  $(PYTHON) -m venv $(VENV); }
 
 # What running takes, and what testing takes on top; both pinned by constraints.txt.
@@ -29,16 +33,31 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@ $(VENV)/.run
 
 $(NODE_DIR)/node_modules/.installed: $(NODE_DIR)/package.json $(NODE_DIR)/package-lock.json
-	@command -v npm >/dev/null || { echo "installing Debian's nodejs and npm"; \
-	  apt-get update -qq && apt-get install -y -qq nodejs npm; }
+	@command -v npm >/dev/null || { echo "installing Debian's nodejs and npm"; $(APT) nodejs npm; }
 	@cd $(NODE_DIR) && npm ci --silent --no-audit --no-fund
 	@touch $@
 
 # Spark runs on Java 17 or 21; any that is there is taken.
 $(VENV)/.java: | $(BIN)/python
 	@command -v java >/dev/null || { echo "installing Debian's openjdk-17-jre-headless"; \
-	  apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless; }
+	  $(APT) openjdk-17-jre-headless; }
 	@touch $@
+
+# What tests meet from outside: a browser for the console, a database for pipelines, RabbitMQ's tool.
+$(VENV)/.chromium: | $(BIN)/python
+	@command -v chromium >/dev/null || { echo "installing Debian's chromium"; $(APT) chromium; }
+	@touch $@
+
+$(VENV)/.postgresql: | $(BIN)/python
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { echo "installing Debian's postgresql"; \
+	  $(APT) postgresql; }
+	@touch $@
+
+$(BIN)/rabbitmqadmin: | $(BIN)/python
+	@echo "taking rabbitmqadmin out of Debian's rabbitmq-server"
+	@set -e; dir=$$(mktemp -d); chmod 755 $$dir; apt-get update -qq; \
+	  (cd $$dir && apt-get download -qq rabbitmq-server && dpkg-deb -x rabbitmq-server_*.deb .); \
+	  install -m 755 $$dir/usr/bin/rabbitmqadmin $@; rm -rf $$dir
 
 run: $(VENV)/.run  ## start the broker on its defaults (ARGS="--amqp-port 5673" for more)
 	@exec $(BIN)/leveret serve $(ARGS)
@@ -55,8 +74,10 @@ types: $(VENV)/.dev  ## mypy --strict
 imports: $(VENV)/.dev  ## import-linter: who may know whom
 	$(BIN)/lint-imports --no-cache
 
-unit: $(VENV)/.dev $(VENV)/.java $(NODE_DIR)/node_modules/.installed  ## the tests, fast ones first
-	$(BIN)/pytest $(PYTEST_ARGS)
+unit: $(VENV)/.dev $(VENV)/.java $(VENV)/.chromium $(VENV)/.postgresql $(BIN)/rabbitmqadmin \
+  $(NODE_DIR)/node_modules/.installed  ## the tests, fast ones first
+	$(BIN)/pytest -n auto $(PURE) $(PYTEST_ARGS)
+	$(BIN)/pytest $(addprefix --ignore=,$(PURE)) $(PYTEST_ARGS)
 	LEVERET_TEST_CLUSTER=1 $(BIN)/pytest tests/semantics tests/sqs -k "not transient and not classic" $(PYTEST_ARGS)
 
 # `unit` has most of it: transient and classic queues live on the node that the client is connected to.
