@@ -30,11 +30,12 @@ and so only its own crc, changes with it. The body's crc covers everything behin
 import struct
 import sys
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
 from zlib import crc32
 
+from broker.protocol.chunk_columns import Buffer, add_column, add_section
 from broker.protocol.stream_errors import CorruptChunkError
 from broker.protocol.stream_properties import decode_headers
 from broker.protocol.tables import Table
@@ -57,9 +58,6 @@ _GIVEN_FLAGS: Final = TRANSACTIONAL | COMMIT_MARK | ABORT_MARK
 _FIELDS: Final = struct.Struct("<4sBBHQIIqqQIII")
 _CRC: Final = struct.Struct("<I")
 _TIME: Final = struct.Struct("<q")
-_PADDING: Final = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
-
-Buffer: TypeAlias = bytes | memoryview
 
 if sys.byteorder != "little":
     raise ImportError("chunks are read in place, which takes a little-endian machine")
@@ -151,10 +149,10 @@ def encode_chunk(
     if span != count:
         assert relative is not None
         flags |= GAPS
-        _add(pieces, struct.pack(f"<{count}I", *relative))
-    flags |= NULL_KEYS * _add_column(pieces, keys)
-    flags |= NULL_VALUES * _add_column(pieces, values)
-    _add_column(pieces, properties)
+        add_section(pieces, struct.pack(f"<{count}I", *relative))
+    flags |= NULL_KEYS * add_column(pieces, keys)
+    flags |= NULL_VALUES * add_column(pieces, values)
+    add_column(pieces, properties)
     return _join(pieces, flags, span, count, (first, latest), producer, base_offset)
 
 
@@ -165,9 +163,9 @@ def encode_columns(
     pieces: list[Buffer] = [_TIME.pack(time_ms) * records]
     for column in (keys, values, properties):
         if column.validity is not None:
-            _add(pieces, column.validity)
-        _add(pieces, column.offsets.cast("B"))
-        _add(pieces, column.blob)
+            add_section(pieces, column.validity)
+        add_section(pieces, column.offsets.cast("B"))
+        add_section(pieces, column.blob)
     assert properties.validity is None
     flags = NULL_KEYS * (keys.validity is not None) | NULL_VALUES * (values.validity is not None)
     return _join(pieces, flags, records, records, (time_ms, time_ms), None, 0)
@@ -213,31 +211,6 @@ def encode_mark(mark: int, producer: Producer, time_ms: int) -> bytes:
     return encode_chunk([], [], [], time_ms, flags=mark, producer=producer, span=1, relative=[])
 
 
-def _add(pieces: list[Buffer], section: Buffer) -> None:
-    pieces.append(section)
-    if len(section) % 8:
-        pieces.append(_PADDING[len(section) % 8])
-
-
-def _add_column(pieces: list[Buffer], items: Sequence[bytes | None]) -> bool:
-    """Validity if it takes one, offsets and blob; whether there are nulls."""
-    count = len(items)
-    nulls = items.count(None)
-    present: Iterable[bytes] = items  # type: ignore[assignment]
-    if nulls == count > 0:  # the keys of most records
-        _add(pieces, bytes((count + 7) // 8))
-        _add(pieces, bytes(4 * (count + 1)))
-        return True
-    if nulls:
-        bits = "".join(["0" if item is None else "1" for item in reversed(items)])
-        _add(pieces, int(bits, 2).to_bytes((count + 7) // 8, "little"))
-        present = [item or b"" for item in items]
-    ends = accumulate(map(len, present))
-    _add(pieces, struct.pack(f"<{count + 1}i", 0, *ends))
-    _add(pieces, b"".join(present))
-    return bool(nulls)
-
-
 def read_header(data: Buffer, position: int = 0) -> Header:
     """The header at this place. Raises CorruptChunkError; the body is not looked at."""
     if len(data) - position < HEADER_BYTES:
@@ -255,12 +228,6 @@ def read_header(data: Buffer, position: int = 0) -> Header:
     if header.end_offset >= 2**63 or header.body_bytes > BODY_BYTES_MAX:
         raise CorruptChunkError("a chunk beyond all limits")
     return header
-
-
-def rebase(chunk: Buffer, header: Header, base_offset: int) -> tuple[Header, bytes]:
-    """The same chunk at its place in the stream."""
-    header = header._replace(base_offset=base_offset)
-    return header, b"".join((header.encode(), memoryview(chunk)[HEADER_BYTES : header.size_bytes]))
 
 
 # Decoding
@@ -333,15 +300,25 @@ class _Sections:
 class Chunk:
     """A chunk read in place. Making one checks its header, checksums and sections."""
 
-    __slots__ = ("_relative", "data", "header", "keys", "properties", "timestamps", "values")
+    __slots__ = (
+        "_data",
+        "_head",
+        "_relative",
+        "header",
+        "keys",
+        "properties",
+        "timestamps",
+        "values",
+    )
 
     def __init__(self, data: Buffer, header: Header | None = None) -> None:
         """A header that is given has been read from the same data, and the body is trusted."""
         trusted = header is not None
         header = header or read_header(data)
         self.header = header
-        self.data = memoryview(data)[: header.size_bytes]
-        body = self.data[HEADER_BYTES:]
+        self._head: bytes | None = None  # if it is not the one in `data`
+        self._data = memoryview(data)[: header.size_bytes]
+        body = self._data[HEADER_BYTES:]
         if len(body) != header.body_bytes:
             raise CorruptChunkError("a chunk is cut short")
         if not trusted and crc32(body) != header.body_crc:
@@ -354,6 +331,27 @@ class Chunk:
         self.values = sections.column(nulls=bool(flags & NULL_VALUES))
         self.properties = sections.column(nulls=False)
         sections.end()
+
+    @classmethod
+    def placed(cls, data: Buffer, header: Header, base_offset: int) -> "Chunk":
+        """The same chunk at its place in the stream; header and body are trusted, and not copied.
+
+        Only the header is another: see `pieces`.
+        """
+        chunk = cls(data, header)
+        chunk.header = header._replace(base_offset=base_offset)
+        chunk._head = chunk.header.encode()
+        return chunk
+
+    @property
+    def pieces(self) -> list[memoryview]:
+        """All its bytes, to be written one behind another."""
+        if self._head is None:
+            return [self._data]
+        return [memoryview(self._head), self._data[HEADER_BYTES:]]
+
+    def encode(self) -> bytes:
+        return b"".join(self.pieces)
 
     def check(self) -> None:
         """Look at every record's place too: for chunks that a peer made."""

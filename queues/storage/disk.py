@@ -17,7 +17,7 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 class File(Protocol):
     """An open file. Bytes are durable after `datasync`, names after `Disk.sync_directory`."""
 
-    def pwritev(self, buffers: Sequence[bytes], offset: int) -> None: ...
+    def pwritev(self, buffers: Sequence[bytes | memoryview], offset: int) -> None: ...
     def pread(self, length: int, offset: int) -> bytes:
         """Fewer bytes than asked for only at the end of the file."""
         ...
@@ -67,11 +67,11 @@ class RealFile:
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
-    def pwritev(self, buffers: Sequence[bytes], offset: int) -> None:
+    def pwritev(self, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         for start in range(0, len(buffers), IOV_MAX):
             offset = self._write_all(buffers[start : start + IOV_MAX], offset)
 
-    def _write_all(self, buffers: Sequence[bytes], offset: int) -> int:
+    def _write_all(self, buffers: Sequence[bytes | memoryview], offset: int) -> int:
         end = offset + sum(map(len, buffers))
         offset += os.pwritev(self._fd, buffers, offset)
         if offset < end:

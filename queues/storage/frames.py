@@ -55,6 +55,8 @@ FILE_BYTES_MAX: Final = 2**32 - 1  # offsets take 32 bits of a position
 FRAME_BYTES_MAX: Final = 8 * 1024 * 1024
 # A bad sector takes neighbouring frames with it: name the groups of about two pages of them.
 WITNESS_SPAN_BYTES: Final = 8 * 1024
+# A payload that is cheaper to hand to the system by itself than to copy first.
+LARGE_BYTES: Final = 32 * 1024
 # One read of a scan: big enough for the disk, small beside the process.
 SCAN_WINDOW_BYTES: Final = 4 * 1024 * 1024
 
@@ -178,6 +180,10 @@ class Frame:
         return zip(self.records, self.offsets, strict=True)
 
     def encode(self, seed: int, synced: int) -> bytes:
+        return b"".join(self.pieces(seed, synced))
+
+    def pieces(self, seed: int, synced: int) -> list[bytes]:
+        """All its bytes, to be written one behind another; large payloads are not copied."""
         parts = [b"", b""]
         blob = []
         for kind, gid, index, term, payload in self.records:
@@ -196,8 +202,18 @@ class Frame:
         )
         parts[0] = head
         parts[1] = _pack_u32(crc32(b"".join(parts), seed))
-        parts += blob
-        return b"".join(parts)
+        return _joined(parts + blob)
+
+
+def _joined(parts: list[bytes]) -> list[bytes]:
+    """The same bytes with what is small made one."""
+    pieces: list[bytes] = []
+    start = 0
+    for place, part in enumerate(parts):
+        if len(part) >= LARGE_BYTES:
+            pieces += (b"".join(parts[start:place]), part)
+            start = place + 1
+    return [*pieces, b"".join(parts[start:])]
 
 
 class FramePlanner:

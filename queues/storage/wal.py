@@ -177,7 +177,8 @@ class Wal:
         assert self._handle is not None
         frames = self._with_room(self._handle, frames)
         seed = seed_of(self._state.store_id, first.number)
-        self._handle.pwritev([frame.encode(seed, self._synced) for frame in frames], first.offset)
+        pieces = [piece for frame in frames for piece in frame.pieces(seed, self._synced)]
+        self._handle.pwritev(pieces, first.offset)
         self._handle.datasync()
         self._synced = frames[-1].sequence
         return frames

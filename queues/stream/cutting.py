@@ -14,7 +14,7 @@ def cut(chunk: Chunk, first: int, end: int = NO_END) -> bytes:
     header = chunk.header
     first, end = max(first, header.base_offset), min(end, header.end_offset)
     if (first, end) == (header.base_offset, header.end_offset):
-        return bytes(chunk.data)
+        return chunk.encode()
     builder = ChunkBuilder(first)
     builder.add(chunk.slice(first, end), end, header.latest_ms)
     made = builder.build()

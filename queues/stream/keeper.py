@@ -205,7 +205,7 @@ class Keeper:
             end, new = segments.end.end, chunks
             if chunks and chunks[0].header.base_offset < end:  # some of it is there already
                 new = [Chunk(chunk) for chunk in between(chunks, end)]
-            return segments.append(merge_small(new))
+            return segments.append_chunks(merge_small(new))
 
         def written(end: Summary | OutOfSpaceError | None) -> None:
             if end is None:

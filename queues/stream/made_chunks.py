@@ -23,7 +23,7 @@ def check_made(chunk: bytes, now_ms: int) -> None:
         raise CorruptChunkError(f"a chunk of more than {CHUNK_BYTES_MAX} bytes")
     made = Chunk(chunk)
     made.check()
-    if len(made.data) != len(chunk):
+    if made.header.size_bytes != len(chunk):
         raise CorruptChunkError("there are bytes behind the chunk")
     if made.header.flags & GAPS and made.header.records:
         raise CorruptChunkError("a new chunk has a record at each of its offsets")

@@ -11,6 +11,7 @@ from broker.protocol.chunk import (
     Record,
     encode_chunk,
     encode_empty,
+    read_header,
 )
 
 # A reader's cost is mostly per chunk below this size, and mostly per byte above it.
@@ -71,19 +72,19 @@ class ChunkBuilder:
         )
 
 
-def merge_small(chunks: Sequence[Chunk]) -> list[bytes]:
+def merge_small(chunks: Sequence[Chunk]) -> list[Chunk]:
     """The same records in the same order, with runs of small chunks made one.
 
     Those of transactions stay as they are: a reader has to see whose they are.
     """
-    merged: list[bytes] = []
+    merged: list[Chunk] = []
     run: list[Chunk] = []
     size = 0
     for chunk in chunks:
         header = chunk.header
         if header.flags & _OF_TRANSACTIONS or header.size_bytes >= SMALL_CHUNK_BYTES:
             merged += _merge(run)
-            merged.append(bytes(chunk.data))
+            merged.append(chunk)
             run, size = [], 0
             continue
         if size + header.size_bytes > MERGED_CHUNK_BYTES:
@@ -94,12 +95,12 @@ def merge_small(chunks: Sequence[Chunk]) -> list[bytes]:
     return merged + _merge(run)
 
 
-def _merge(run: list[Chunk]) -> list[bytes]:
+def _merge(run: list[Chunk]) -> list[Chunk]:
     if len(run) < 2:
-        return [bytes(chunk.data) for chunk in run]
+        return run
     builder = ChunkBuilder(run[0].header.base_offset)
     for chunk in run:
         builder.add(chunk, chunk.header.end_offset, chunk.header.latest_ms)
     made = builder.build()
     assert made is not None
-    return [made]
+    return [Chunk(made, read_header(made))]

@@ -10,10 +10,10 @@ stream with `leader_acks` are told earlier, when the leader has it on its disk; 
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
 from typing import Final, Protocol, TypeAlias
 
 from broker.protocol.chunk import HEADER_BYTES, PRODUCER, Producer, encode_chunk, read_header
+from broker.protocol.chunk_columns import size_of
 from queues.stream.arrivals import Made, Receipt, Records
 from queues.stream.forwarding import (
     encode_append,
@@ -161,7 +161,7 @@ class Outgoing:
         receipt: Receipt | None,
     ) -> None:
         """As `StreamPartition.append`; the records' time is that of this node."""
-        size = sum(map(len, chain(filter(None, keys), filter(None, values), properties)))
+        size = size_of(keys) + size_of(values) + size_of(properties)
         self._take(Records(keys, values, properties, size, receipt), size)
 
     def append_chunk(self, chunk: bytes, receipt: Receipt | None) -> None:

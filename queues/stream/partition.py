@@ -9,7 +9,7 @@ chunk stays in memory, in the tail, until it is moved to a segment; see keeper.p
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import Final, Protocol
 
 from broker.protocol.chunk import (
@@ -18,8 +18,8 @@ from broker.protocol.chunk import (
     Producer,
     encode_chunk,
     read_header,
-    rebase,
 )
+from broker.protocol.chunk_columns import size_of
 from broker.protocol.stream_errors import StreamError
 from queues.live_log import Log
 from queues.storage.disk import Disk
@@ -125,8 +125,7 @@ class StreamPartition:
         receipt: Receipt | None,
     ) -> None:
         """Records of one turn, to be stored together in this order; their time is now."""
-        # Without Nones, and without a turn of Python for each of them.
-        size = sum(map(len, chain(filter(None, keys), filter(None, values), properties)))
+        size = size_of(keys) + size_of(values) + size_of(properties)
         self._arrive(Records(keys, values, properties, size, receipt), size)
 
     def append_chunk(self, chunk: bytes, receipt: Receipt | None) -> None:
@@ -405,16 +404,14 @@ class StreamPartition:
         self.next_offset += header.span
         stored = self._segments.end.end
         if base >= stored:
-            header, placed = rebase(chunk, header, base)
-            self._tail.append(Chunk(placed, header))
+            self._tail.append(Chunk.placed(chunk, header, base))
             return
         if self._replicated:
             self._tail.clear()  # the segments have all of it, from another replica
         if self.next_offset > stored:
             if not self._replicated:
                 raise DamagedSegmentsError(f"half of a chunk of entry {index} is in the segments")
-            header, placed = rebase(chunk, header, base)
-            self._tail.append(Chunk(cut(Chunk(placed, header), stored)))
+            self._tail.append(Chunk(cut(Chunk.placed(chunk, header, base), stored)))
 
     def _apply_said(self, index: int, entry: bytes, keeper: Keeper) -> Answer:
         answer, appended, stays, done = self.staged.apply(index, entry, self.next_offset)

@@ -121,8 +121,8 @@ class PartitionReader:
             return
         if self._in_memory(start, end):
             chunks, next_offset = self._from_tail(start, end, max_bytes)
-            pieces: list[ByteRange | memoryview] = [chunk.data for chunk in chunks]
-            size = sum([len(chunk.data) for chunk in chunks])
+            pieces: list[ByteRange | memoryview] = [p for chunk in chunks for p in chunk.pieces]
+            size = sum([chunk.header.size_bytes for chunk in chunks])
             then(Located(pieces, size, next_offset, _nothing))
         else:
             self._off_loop(in_segments, then)

@@ -86,39 +86,41 @@ class Segments:
     # Appending
 
     def append(self, chunks: Sequence[bytes]) -> Summary:
+        """As `append_chunks`, of chunks that nobody has looked into."""
+        return self.append_chunks([Chunk(chunk, read_header(chunk)) for chunk in chunks])
+
+    def append_chunks(self, chunks: Sequence[Chunk]) -> Summary:
         """Write chunks and sync them. OutOfSpaceError: those above `end` are to be given again."""
-        pending: list[bytes] = []
-        headers: list[Header] = []
+        pending: list[Chunk] = []
         size = self._growing.summary.size_bytes
         expected = self._growing.summary.end
         for chunk in chunks:
             if size >= self.options.segment_bytes:
-                self._write(pending, headers)
+                self._write(pending)
                 self.roll()
-                pending, headers, size = [], [], 0
-            header = read_header(chunk)
-            assert header.base_offset == expected, "chunks follow each other"
-            expected = header.end_offset
+                pending, size = [], 0
+            assert chunk.header.base_offset == expected, "chunks follow each other"
+            expected = chunk.header.end_offset
             pending.append(chunk)
-            headers.append(header)
-            size += len(chunk)
-        self._write(pending, headers)
+            size += chunk.header.size_bytes
+        self._write(pending)
         return self._growing.summary
 
-    def _write(self, chunks: list[bytes], headers: list[Header]) -> None:
+    def _write(self, chunks: list[Chunk]) -> None:
         if not chunks:
             return
         growing = self._growing
         with room_wanted():
             self._open_growing()
             assert growing.file is not None
-            growing.file.pwritev(chunks, growing.summary.size_bytes)
+            pieces = [piece for chunk in chunks for piece in chunk.pieces]
+            growing.file.pwritev(pieces, growing.summary.size_bytes)
             growing.file.datasync()
         with self._lock:
-            for header in headers:
+            for chunk in chunks:
                 if growing.index is not None:
-                    growing.index.add(header, growing.summary.size_bytes)
-                growing.summary = growing.summary.with_chunk(header)
+                    growing.index.add(chunk.header, growing.summary.size_bytes)
+                growing.summary = growing.summary.with_chunk(chunk.header)
 
     def _open_growing(self) -> None:
         """A partition's file is made with its first chunk: many never get one."""

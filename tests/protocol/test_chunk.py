@@ -19,7 +19,6 @@ from broker.protocol.chunk import (
     encode_empty,
     encode_mark,
     read_header,
-    rebase,
     split_chunks,
 )
 from broker.protocol.stream_errors import CorruptChunkError
@@ -130,9 +129,10 @@ def test_the_mark_of_a_transaction_names_its_producer_and_takes_one_offset(mark)
 @given(ROWS.filter(bool), st.integers(0, 2**62))
 def test_a_chunk_moved_to_its_offset_is_the_one_encoded_there(rows, base):
     data = encode(rows)
-    header, moved = rebase(data + b"what follows", read_header(data), base)
-    assert moved == encode(rows, base=base)
-    assert header == read_header(moved)
+    moved = Chunk.placed(data + b"what follows", read_header(data), base)
+    assert moved.encode() == encode(rows, base=base)
+    assert moved.header == read_header(moved.encode())
+    assert list(moved) == list(Chunk(moved.encode()))
 
 
 def test_every_flipped_bit_is_noticed():
@@ -179,7 +179,7 @@ def test_a_badly_made_chunk_with_right_checksums_is_refused_or_can_be_read(rows,
 def test_a_run_of_chunks_is_split(batches):
     encoded = [encode(rows, base=10 * number) for number, rows in enumerate(batches)]
     found = split_chunks(b"".join(encoded))
-    assert [bytes(chunk.data) for chunk in found] == encoded
+    assert [chunk.encode() for chunk in found] == encoded
 
 
 def test_the_format_is_the_one_that_is_drawn():

@@ -220,8 +220,8 @@ def installed_without_what_is_staged(monkeypatch):
 
 
 def parts_are_not_cut(monkeypatch):
-    monkeypatch.setattr(snapshot, "cut", lambda chunk, first: bytes(chunk.data))
-    monkeypatch.setattr(cutting, "cut", lambda chunk, first, end=0: bytes(chunk.data))
+    monkeypatch.setattr(snapshot, "cut", lambda chunk, first: chunk.encode())
+    monkeypatch.setattr(cutting, "cut", lambda chunk, first, end=0: chunk.encode())
 
 
 def replaced_segments_are_not_marked(monkeypatch):

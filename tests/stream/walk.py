@@ -84,8 +84,9 @@ class Walk:
             self.make(self.random.choice([1, 1, 2, 7])) for _ in range(self.random.randint(1, 4))
         ]
         if self.random.random() < 0.5:
-            chunks = merge_small([Chunk(chunk) for chunk in chunks])
-        end = self.segments.append(chunks)
+            end = self.segments.append_chunks(merge_small([Chunk(chunk) for chunk in chunks]))
+        else:
+            end = self.segments.append(chunks)
         self.durable = end.end
         assert self.durable == len(self.records)
 
@@ -205,7 +206,7 @@ class Walk:
             with segments.locate(offset, end, size) as found:
                 data = b"".join([r.file.pread(r.length, r.position) for r in found.ranges])
                 chunks = split_chunks(data)
-                assert [bytes(c.data) for c in found.read()] == [bytes(c.data) for c in chunks]
+                assert [c.encode() for c in found.read()] == [c.encode() for c in chunks]
         except OffsetOutOfRangeError as error:
             answer = (error.offset, error.first_offset, error.next_offset)
         else:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.protocol import stream_messages as wire
-from broker.protocol.chunk import Chunk, Header, read_header, rebase
+from broker.protocol.chunk import Chunk, Header, read_header
 from broker.protocol.stream_errors import CorruptChunkError
 from broker.protocol.stream_wire import UNKNOWN_OFFSET, Refused, Status
 from broker.streams.service import Found
@@ -43,7 +43,8 @@ class FakePartition:
 
     def append(self, chunk: bytes) -> int:
         base = self.next_offset
-        header, data = rebase(chunk, read_header(chunk), base)
+        placed = Chunk.placed(chunk, read_header(chunk), base)
+        header, data = placed.header, placed.encode()
         self.chunks.append((header, data))
         if self.file is not None:
             position = self.ends[-1] if self.ends else 0

@@ -59,7 +59,7 @@ class SimFile:
         self._name = name
         self._inode = inode
 
-    def pwritev(self, buffers: Sequence[bytes], offset: int) -> None:
+    def pwritev(self, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         self._disk.happens("write", self._name)
         self._disk.allocate(offset + sum(map(len, buffers)) - self.size_bytes())
         for buffer in buffers:
