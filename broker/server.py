@@ -19,6 +19,7 @@ from broker.config import Config
 from broker.connection.connection import Connection
 from broker.connection.tls_transport import TlsFailed, TlsTransport
 from broker.connection.transport import SocketTransport, Transport
+from broker.console.assets import add_console
 from broker.doors import Doors
 from broker.durability import Durability
 from broker.http.access_keys import add_access_keys
@@ -279,6 +280,7 @@ async def _routes(
     cluster = started.cluster
     admin = Admin(node, router, cluster.errands if cluster is not None else None)
     add_login(router, node)
+    add_console(router)
     for add_routes in (add_users, add_access_keys, add_vhosts, add_permissions):
         add_routes(admin)
     for add_routes in (add_policies, add_dead_letters, add_scheduled):

@@ -16,6 +16,7 @@ from broker.http.queue_calls import (
     query_number,
     wanted_ids,
 )
+from broker.management.listing import answer_rows, by_place
 from broker.replay import Undertaker, dead_letter_queues, death_of
 
 if TYPE_CHECKING:
@@ -33,20 +34,25 @@ BODY_BYTES_MAX: Final = 1024 * 1024
 
 
 def add_dead_letters(admin: Admin) -> None:
-    admin.add("GET", "/api/dlq", _list_all)
-    admin.add("GET", "/api/dlq/{vhost}", _list)
+    admin.add("GET", "/api/dlq", _list_all, lists=True)
+    admin.add("GET", "/api/dlq/{vhost}", _list, lists=True)
     admin.add("GET", "/api/dlq/{vhost}/{name}", _peek)
     admin.add("POST", "/api/dlq/{vhost}/{name}/replay", _replay)
     admin.add("POST", "/api/dlq/{vhost}/{name}/drop", _drop)
 
 
 async def _list_all(call: Call) -> Response:
-    rows = [row for vhost in call.vhosts() for row in _rows(call, vhost)]
-    return json_response(await call.everywhere(rows))
+    return await _answer(call, [row for vhost in call.vhosts() for row in _rows(call, vhost)])
 
 
 async def _list(call: Call) -> Response:
-    return json_response(await call.everywhere(_rows(call, call.vhost())))
+    return await _answer(call, _rows(call, call.vhost()))
+
+
+async def _answer(call: Call, rows: list[dict[str, Any]]) -> Response:
+    if call.passed_on:
+        return json_response(rows)
+    return await answer_rows(call.request, await call.everywhere(rows), by_place)
 
 
 def _rows(call: Call, vhost: VHost) -> list[dict[str, Any]]:

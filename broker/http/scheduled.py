@@ -8,6 +8,7 @@ from broker.http.admin import Admin, Call, bad_request, not_found
 from broker.http.message_json import message_json
 from broker.http.messages import Response, json_response
 from broker.http.queue_calls import PAGE_MAX, find_queue, query_number, queues_here
+from broker.management.listing import answer_rows, by_place
 from queues.options import DELAY_MS_MAX
 
 if TYPE_CHECKING:
@@ -21,20 +22,25 @@ BODY_BYTES: Final = 1024  # shown of each
 
 
 def add_scheduled(admin: Admin) -> None:
-    admin.add("GET", "/api/scheduled", _list_all)
-    admin.add("GET", "/api/scheduled/{vhost}", _list)
+    admin.add("GET", "/api/scheduled", _list_all, lists=True)
+    admin.add("GET", "/api/scheduled/{vhost}", _list, lists=True)
     admin.add("GET", "/api/scheduled/{vhost}/{name}", _show)
     admin.add("PUT", "/api/scheduled/{vhost}/{name}/{id}", _move)
     admin.add("DELETE", "/api/scheduled/{vhost}/{name}/{id}", _cancel)
 
 
 async def _list_all(call: Call) -> Response:
-    rows = [row for vhost in call.vhosts() for row in _rows(vhost)]
-    return json_response(await call.everywhere(rows))
+    return await _answer(call, [row for vhost in call.vhosts() for row in _rows(vhost)])
 
 
 async def _list(call: Call) -> Response:
-    return json_response(await call.everywhere(_rows(call.vhost())))
+    return await _answer(call, _rows(call.vhost()))
+
+
+async def _answer(call: Call, rows: list[dict[str, Any]]) -> Response:
+    if call.passed_on:
+        return json_response(rows)
+    return await answer_rows(call.request, await call.everywhere(rows), by_place)
 
 
 def _rows(vhost: VHost) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from broker.http.messages import Response, json_response
 from broker.http.queue_calls import PAGE_MAX, query_number
 from broker.http.record_json import record_json
 from broker.http.stream_calls import Asker, find_stream, offsets_at
+from broker.management.listing import answer_rows, by_place
 from broker.protocol.stream_errors import OffsetOutOfRangeError, StreamError
 from queues.stream.stream import Stream
 
@@ -39,19 +40,20 @@ def add_streams(admin: Admin, service: StreamService) -> None:
         found = await offsets_at(asker, call, call.parameter("name"), at)
         return json_response([{"partition": n, "offset": found[n]} for n in sorted(found)])
 
-    admin.add("GET", "/api/streams", _list_all)
-    admin.add("GET", "/api/streams/{vhost}", _list)
+    admin.add("GET", "/api/streams", _list_all, lists=True)
+    admin.add("GET", "/api/streams/{vhost}", _list, lists=True)
     admin.add("GET", "/api/streams/{vhost}/{name}", _describe)
     admin.add("GET", "/api/streams/{vhost}/{name}/offsets", offsets)
     admin.add("GET", "/api/streams/{vhost}/{name}/records", _records)
 
 
 async def _list_all(call: Call) -> Response:
-    return json_response([row for vhost in call.vhosts() for row in _rows(vhost)])
+    rows = [row for vhost in call.vhosts() for row in _rows(vhost)]
+    return await answer_rows(call.request, rows, by_place)
 
 
 async def _list(call: Call) -> Response:
-    return json_response(_rows(call.vhost()))
+    return await answer_rows(call.request, _rows(call.vhost()), by_place)
 
 
 def _rows(vhost: VHost) -> list[dict[str, Any]]:

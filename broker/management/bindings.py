@@ -12,7 +12,15 @@ import cbor2
 from broker.http.admin import Admin, Call, not_found
 from broker.http.message_json import plain_value
 from broker.http.messages import Response, json_response
-from broker.management.listing import Row, answer_rows
+from broker.management.listing import (
+    Row,
+    answer,
+    answer_rows,
+    check_page,
+    in_order,
+    make_rows,
+    wanted,
+)
 from exchanges.exchange import Exchange
 from queues.stream.names import INTERNAL
 
@@ -108,18 +116,57 @@ def bindings_of(
     destination: AnyQueue | Exchange | None = None,
 ) -> list[Row]:
     """All, or those from here, or to there."""
+    pairs = _pairs(vhost, source=source, destination=destination)
+    return [binding_row(vhost, exchange, binding) for exchange, binding in pairs]
+
+
+async def answer_bindings(
+    call: Call,
+    vhost: VHost,
+    *,
+    source: Exchange | None = None,
+    destination: AnyQueue | Exchange | None = None,
+) -> Response:
+    """Those from here, or to there, by the name at the other end; a page of them if one is asked.
+
+    RabbitMQ has no such pages. They are for an exchange with tens of thousands of bindings.
+    """
+    end = "source" if source is None else "destination"
+    ask = wanted(call.request)
+    if ask.page is None:
+        rows = bindings_of(vhost, source=source, destination=destination)
+        return await answer_rows(call.request, rows, lambda row: row[end], paged=False)
+
+    def other_end(pair: tuple[Exchange, Binding]) -> str:
+        return pair[0].name if source is None else pair[1].destination.name
+
+    pairs = list(_pairs(vhost, source=source, destination=destination))
+    total = len(pairs)
+    if ask.name is not None:
+        search = ask.name.search
+        pairs = [pair for pair in pairs if search(other_end(pair)) or search(pair[1].key)]
+    check_page(ask, len(pairs))
+    chosen = in_order(pairs, lambda pair: (other_end(pair), pair[1].key), ask)[ask.first :]
+    rows = await make_rows(chosen, lambda pair: binding_row(vhost, *pair))
+    return await answer(ask, rows, filtered=len(pairs), total=total)
+
+
+def _pairs(
+    vhost: VHost,
+    *,
+    source: Exchange | None = None,
+    destination: AnyQueue | Exchange | None = None,
+) -> Iterator[tuple[Exchange, Binding]]:
     if source is not None:
         sources = [source]
     elif destination is not None:
         sources = vhost.bound_to(destination)
     else:
         sources = list(vhost.exchanges.values())
-    return [
-        binding_row(vhost, exchange, binding)
-        for exchange in sources
-        for binding in _of(exchange, destination)
-        if binding.destination.name not in INTERNAL
-    ]
+    for exchange in sources:
+        for binding in _of(exchange, destination):
+            if binding.destination.name not in INTERNAL:
+                yield exchange, binding
 
 
 def _of(exchange: Exchange, destination: AnyQueue | Exchange | None) -> Iterator[Binding]:

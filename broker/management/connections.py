@@ -149,14 +149,18 @@ class _Routes:
     # Consumers
 
     async def consumers(self, call: Call) -> Response:
-        rows = await gather(call, self.consumer_rows(call))
-        return await answer_rows(call.request, rows, _consumer_place, paged=False)
+        return await self._answer_consumers(call, self.consumer_rows(call))
 
     async def consumers_in(self, call: Call) -> Response:
         vhost = call.vhost().name
         rows = [row for row in self.consumer_rows(call) if row["queue"]["vhost"] == vhost]
+        return await self._answer_consumers(call, rows)
+
+    async def _answer_consumers(self, call: Call, rows: list[Row]) -> Response:
+        if call.passed_on:
+            return json_response(rows)
         every = await gather(call, rows)
-        return await answer_rows(call.request, every, _consumer_place, paged=False)
+        return await answer_rows(call.request, every, _consumer_place, named=_queue_name)
 
     def consumer_rows(self, call: Call) -> list[Row]:
         watch = self._watch(call)
@@ -171,6 +175,10 @@ class _Routes:
         if call.passed_on:
             return json_response(rows)
         return await answer_rows(call.request, await gather(call, rows), lambda row: row[place])
+
+
+def _queue_name(row: Row) -> str:
+    return str(row["queue"]["name"])
 
 
 def _consumer_place(row: Row) -> list[str]:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from broker.http.admin import Admin, Call, not_found
 from broker.http.message_json import plain_value
 from broker.http.messages import Response, json_response
-from broker.management.bindings import bindings_of, exchange_name
+from broker.management.bindings import answer_bindings, exchange_name
 from broker.management.listing import (
     MISSING,
     Columns,
     answer,
-    answer_rows,
     check_page,
     in_order,
     make_row,
@@ -122,10 +121,8 @@ async def _list(call: Call, items: list[Item]) -> Response:
 
 
 async def _from_it(call: Call) -> Response:
-    rows = bindings_of(call.vhost(), source=find(call))
-    return await answer_rows(call.request, rows, lambda row: row["destination"], paged=False)
+    return await answer_bindings(call, call.vhost(), source=find(call))
 
 
 async def _to_it(call: Call) -> Response:
-    rows = bindings_of(call.vhost(), destination=find(call))
-    return await answer_rows(call.request, rows, lambda row: row["source"], paged=False)
+    return await answer_bindings(call, call.vhost(), destination=find(call))

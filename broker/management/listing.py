@@ -234,16 +234,21 @@ async def _encode(rows: list[Row]) -> bytes:
 
 
 async def answer_rows(
-    request: Request, rows: list[Row], default: Callable[[Row], Any], *, paged: bool = True
+    request: Request,
+    rows: list[Row],
+    default: Callable[[Row], Any],
+    *,
+    paged: bool = True,
+    named: Callable[[Row], str] = lambda row: str(row.get("name", "")),
 ) -> Response:
-    """The whole way for rows that are made already."""
+    """The whole way for rows that are made already; `named` is what names are searched in."""
     ask = wanted(request)
     if not paged:
         ask = Wanted(sort=ask.sort, reverse=ask.reverse, columns=ask.columns)
     total = len(rows)
     if ask.name is not None:
         search = ask.name.search
-        rows = [row for row in rows if search(row.get("name", ""))]
+        rows = [row for row in rows if search(named(row))]
     check_page(ask, len(rows))
 
     def key(row: Row) -> Any:
@@ -252,6 +257,11 @@ async def answer_rows(
     chosen = in_order(rows, key, ask)[ask.first :]
     picked = await make_rows(chosen, lambda row: pick_columns(row, ask))
     return await answer(ask, picked, filtered=len(rows), total=total)
+
+
+def by_place(row: Row) -> tuple[str, str]:
+    """The order of what has a name in a vhost."""
+    return row["vhost"], row["name"]
 
 
 def _at(row: Row, path: Path) -> Any:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Final
 from broker.http.admin import Admin, Call, not_found
 from broker.http.messages import Response, json_response
 from broker.management.asking import ask_all
-from broker.management.bindings import bindings_of
+from broker.management.bindings import answer_bindings
 from broker.management.connections import consumers_of
 from broker.management.listing import (
     Row,
     Wanted,
     answer,
-    answer_rows,
     check_page,
     pick_columns,
     wanted,
@@ -91,6 +90,4 @@ async def _list(call: Call, vhosts: list[VHost], gathering: Gathering) -> Respon
 
 
 async def _bindings(call: Call) -> Response:
-    vhost, queue = call.vhost(), find(call)
-    rows = bindings_of(vhost, destination=queue)
-    return await answer_rows(call.request, rows, lambda row: row["source"], paged=False)
+    return await answer_bindings(call, call.vhost(), destination=find(call))
