@@ -26,14 +26,39 @@ from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
 
-from clients.schema_registry import CACHED_MAX, LATEST, SchemaError, SchemaRegistry
+from clients.schema_registry import (
+    CACHED_MAX,
+    LATEST,
+    IncompatibleSchemaError,
+    InvalidSchemaError,
+    Reference,
+    RegistryRefusedError,
+    RegistryUnreachableError,
+    SchemaError,
+    SchemaNotFoundError,
+    SchemaRegistry,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fastavro.types import Schema as AvroSchema
 
-    from clients.schema_registry import Reference
+__all__ = (
+    "AvroReader",
+    "AvroWriter",
+    "IncompatibleSchemaError",
+    "InvalidSchemaError",
+    "Reference",
+    "RegistryRefusedError",
+    "RegistryUnreachableError",
+    "SchemaDataError",
+    "SchemaError",
+    "SchemaNotFoundError",
+    "SchemaRegistry",
+    "subject_of",
+    "wire_id",
+)
 
 MAGIC: Final = 0
 HEADER: Final = struct.Struct(">BI")

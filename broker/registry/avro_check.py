@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 import avro.compatibility
 import avro.schema
 from avro.compatibility import (
-    ReaderWriter,
     ReaderWriterCompatibilityChecker,
     SchemaCompatibilityResult,
     SchemaCompatibilityType,
@@ -71,7 +70,7 @@ class Parsed:
         self.text = compact(value)
         resolved = resolver.resolve(value)
         self.spelling = spelling(resolved)
-        resolver.forget_logical_types()
+        resolver.simplify()
         names = Names()
         for each in before:
             _make(each, names)
@@ -89,6 +88,7 @@ class _Checker(ReaderWriterCompatibilityChecker):
     def __init__(self, budget: Budget) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._budget = budget
+        self._known: dict[tuple[int, int], SchemaCompatibilityResult] = {}
         self._fields: dict[int, dict[str, Any]] = {}  # of writers' records
 
     def get_compatibility(
@@ -98,17 +98,17 @@ class _Checker(ReaderWriterCompatibilityChecker):
         reference_token: str = "/",  # noqa: S107 - a part of a path
         location: list[str] | None = None,
     ) -> SchemaCompatibilityResult:
-        self._budget.spend(1)
-        result = super().get_compatibility(reader, writer, reference_token, location)
-        if len(result.incompatibilities) > FINDINGS_MAX:
-            result = SchemaCompatibilityResult(
-                SchemaCompatibilityType.incompatible,
-                result.incompatibilities[:FINDINGS_MAX],
-                set(sorted(result.messages)[:FINDINGS_MAX]),
-                set(sorted(result.locations)[:FINDINGS_MAX]),
-            )
-            self.memoize_map[ReaderWriter(reader, writer)] = result
-        return result
+        """As the library's, whose table of pairs that are known degenerates into a list."""
+        self._budget.spend()
+        pair = (id(reader), id(writer))
+        found = self._known.get(pair)
+        if found is None:
+            # Until it is found out: a type that has itself in it is as good as the rest of it.
+            self._known[pair] = avro.compatibility.CompatibleResult
+            where = [*(location or ()), reference_token]
+            found = _shortened(self.calculate_compatibility(reader, writer, where))
+            self._known[pair] = found
+        return found
 
     def calculate_compatibility(
         self, reader: Any, writer: Any, location: list[str]
@@ -155,6 +155,17 @@ class _Checker(ReaderWriterCompatibilityChecker):
         return fields
 
 
+def _shortened(result: SchemaCompatibilityResult) -> SchemaCompatibilityResult:
+    if len(result.incompatibilities) <= FINDINGS_MAX:
+        return result
+    return SchemaCompatibilityResult(
+        SchemaCompatibilityType.incompatible,
+        result.incompatibilities[:FINDINGS_MAX],
+        set(sorted(result.messages)[:FINDINGS_MAX]),
+        set(sorted(result.locations)[:FINDINGS_MAX]),
+    )
+
+
 def why_unreadable(reader: Parsed, writer: Parsed, budget: Budget) -> str | None:
     """Why not all that is written by `writer` can be read by `reader`; None if it can be.
 
@@ -162,6 +173,7 @@ def why_unreadable(reader: Parsed, writer: Parsed, budget: Budget) -> str | None
     """
     if reader.spelling == writer.spelling:
         return None
+    budget.begin()
     try:
         result = _Checker(budget).get_compatibility(reader.schema, writer.schema)
     except RecursionError:

@@ -53,7 +53,7 @@ class _Fitting:
         pair = (id(schema), id(value))
         found = self._found.get(pair)
         if found is None:
-            self._budget.spend(1)
+            self._budget.spend()
             found = self._found[pair] = self._fits_complex(schema, value)
         return found
 

@@ -20,8 +20,9 @@ FIELDS_MAX: Final = 2000  # of a record
 BRANCHES_MAX: Final = 500  # of a union
 SYMBOLS_MAX: Final = 20_000  # of an enum
 ALIASES_MAX: Final = 100
-# Compared for one answer: half a second's work, and some thousand times what honest schemas need.
-PAIRS_MAX: Final = 200_000
+# Pairs of types in two schemas: a second's work, and some hundred times what honest ones need.
+PAIRS_MAX: Final = 50_000
+ALL_PAIRS_MAX: Final = 400_000  # for one answer, in which there may be many versions
 NAME_CHARS_MAX: Final = 1000
 
 DECIMAL: Final = "leveret.decimal"  # what the library is given instead of that logical type
@@ -42,11 +43,17 @@ class Budget:
     """Of pairs (of types, or of a type and a value) that may still be compared."""
 
     def __init__(self) -> None:
-        self.left = PAIRS_MAX
+        self._left = PAIRS_MAX
+        self._left_of_all = ALL_PAIRS_MAX
 
-    def spend(self, pairs: int) -> None:
-        self.left -= pairs
-        if self.left < 0:
+    def begin(self) -> None:
+        """Another two schemas."""
+        self._left = PAIRS_MAX
+
+    def spend(self) -> None:
+        self._left -= 1
+        self._left_of_all -= 1
+        if self._left < 0 or self._left_of_all < 0:
             raise InvalidSchemaError("comparing it takes too long: it has too many types")
 
 
@@ -104,6 +111,7 @@ class Resolver:
     def __init__(self) -> None:
         self.names: set[str] = set()
         self._logical: list[dict[str, Any]] = []
+        self._records: list[dict[str, Any]] = []
 
     def resolve(self, node: Any, space: str = "") -> Any:
         """`space` is the namespace around it. Raises InvalidSchemaError."""
@@ -132,14 +140,15 @@ class Resolver:
             return self._noted(dict(node)) if len(node) > 1 else kind
         return self._reference(kind, space)
 
-    def forget_logical_types(self) -> None:
-        """In all that was resolved: the library is given the types beneath, and of decimals what
-        readers and writers must agree on."""
+    def simplify(self) -> None:
+        """All that was resolved, for the library: logical types are gone, but for what readers and
+        writers of decimals must agree on, and errors are records."""
         for node in self._logical:
             kind = node.pop("logicalType")
             if kind == "decimal" and _is_decimal(node):
                 node[DECIMAL] = [node["precision"], node.get("scale", 0)]
-        self._logical.clear()
+        for node in self._records:
+            node["type"] = "record"
 
     def _noted(self, node: dict[str, Any]) -> dict[str, Any]:
         if "logicalType" in node:
@@ -157,13 +166,14 @@ class Resolver:
     def _named(self, kind: str, node: dict[str, Any], space: str) -> dict[str, Any]:
         name = self._define(node, space)
         inner = name.rpartition(".")[0]
-        resolved = {**node, "type": "record" if kind == "error" else kind, "name": name}
+        resolved = {**node, "name": name}
         resolved.pop("namespace", None)
         if "aliases" in node:
             resolved["aliases"] = _aliases(node["aliases"], inner)
         if kind == "enum":
             _check_symbols(node)
         elif kind != "fixed":
+            self._records.append(resolved)
             resolved["fields"] = self._fields(name, node, inner)
         return self._noted(resolved)
 

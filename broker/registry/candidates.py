@@ -29,7 +29,7 @@ REFERENCES_MAX: Final = 100  # of a schema, those of its references included
 SUPPORTS_BYTES_MAX: Final = 4 * 1024 * 1024
 EXTRAS_BYTES_MAX: Final = 64 * 1024  # of metadata and rules, which are kept as they are
 EXTRAS_DEPTH_MAX: Final = 20
-THREADS: Final = 2  # parsing is all processor: more would only take turns
+THREADS: Final = 1  # parsing is all processor: more would only take turns with the loop
 
 _threads = Threads(THREADS)
 

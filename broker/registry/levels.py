@@ -49,7 +49,7 @@ class Unit:
 
 
 def objections(level_name: str, new: Parsed, old: Iterable[Unit]) -> list[str]:
-    """What speaks against the new schema, by these versions. Newest first, as that one counts."""
+    """What speaks against the new schema, by the first of these versions that does."""
     level = LEVELS[level_name]
     budget = Budget()
     found: list[str] = []
@@ -59,4 +59,6 @@ def objections(level_name: str, new: Parsed, old: Iterable[Unit]) -> list[str]:
             found.append(f"the new schema cannot read data of version {unit.version}: {why}")
         if level.forward and (why := why_unreadable(earlier, new, budget)):
             found.append(f"version {unit.version} cannot read data of the new schema: {why}")
+        if found:
+            break
     return found
