@@ -122,16 +122,20 @@ class Undertaker:
     They count as unacked meanwhile, so that a crash finds them where they were.
     """
 
-    def __init__(self, vhost: VHost, queue: Queue) -> None:
+    def __init__(
+        self, vhost: VHost, queue: Queue, may_write: Callable[[str], bool] = lambda _name: True
+    ) -> None:
+        """`may_write`: whether dead letters may go back to the queue of that name."""
         self._vhost = vhost
         self._queue = queue
+        self._may_write = may_write
         self.done = 0
         self.refused = 0  # by the queue that they should have gone to
 
     def replay(self, sequences: Collection[int], then: Callable[[], None]) -> None:
         """Send messages back to where they died; `then` when they are safe there.
 
-        What is no dead letter, or whose queue is gone or refuses it, stays.
+        What is no dead letter, or whose queue is gone, refuses it or is not the operator's, stays.
         """
         self._queue.browse().take(sequences, lambda taken: self._send(taken, then))
 
@@ -142,7 +146,7 @@ class Undertaker:
         for message in taken:
             death = death_of(message)
             target = self._vhost.queues.get(death.queue) if death is not None else None
-            if death is None or target is None:
+            if death is None or target is None or not self._may_write(target.name):
                 stay.append(message)
             else:
                 shares.setdefault(target, []).append((message, revived(message, death)))

@@ -16,6 +16,7 @@ from broker.http.queue_calls import (
     query_number,
     wanted_ids,
 )
+from broker.management.access import must
 from broker.management.listing import answer_rows, by_place
 from broker.replay import Undertaker, dead_letter_queues, death_of
 
@@ -73,6 +74,7 @@ def _rows(call: Call, vhost: VHost) -> list[dict[str, Any]]:
 
 async def _peek(call: Call) -> Response:
     """The first messages behind `after`, without consuming them."""
+    must(call, "read", call.parameter("name"))
     queue = find_queue(call)
     count = query_number(call, "count", 50, most=PAGE_MAX)
     after = query_number(call, "after", -1, least=-1)
@@ -89,9 +91,10 @@ def _shown(message: Message, body_bytes: int) -> dict[str, Any]:
 
 
 async def _replay(call: Call) -> Response:
-    """Messages of the given ids, or all, go back to the queues they died in."""
+    """Messages of the given ids, or all, go back to those queues they died in that are theirs."""
+    must(call, "read", call.parameter("name"))
     vhost, queue = call.vhost(), find_queue(call)
-    undertaker = Undertaker(vhost, queue)
+    undertaker = Undertaker(vhost, queue, partial(call.user.may, vhost.name, "write"))
     seen = 0
     async for window in _windows(call, queue):
         seen += len(window)
@@ -101,6 +104,7 @@ async def _replay(call: Call) -> Response:
 
 async def _drop(call: Call) -> Response:
     """Messages of the given ids, or all of them, go for good."""
+    must(call, "read", call.parameter("name"))
     vhost, queue = call.vhost(), find_queue(call)
     undertaker = Undertaker(vhost, queue)
     seen = 0

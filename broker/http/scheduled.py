@@ -8,6 +8,7 @@ from broker.http.admin import Admin, Call, bad_request, not_found
 from broker.http.message_json import message_json
 from broker.http.messages import Response, json_response
 from broker.http.queue_calls import PAGE_MAX, find_queue, query_number, queues_here
+from broker.management.access import must
 from broker.management.listing import answer_rows, by_place
 from queues.options import DELAY_MS_MAX
 
@@ -53,6 +54,7 @@ def _rows(vhost: VHost) -> list[dict[str, Any]]:
 
 async def _show(call: Call) -> Response:
     """The next to be due, with what is in them."""
+    must(call, "read", call.parameter("name"))
     queue = find_queue(call)
     count = query_number(call, "count", 50, most=PAGE_MAX)
     due = dict(queue.away.delays.first(count)) if queue.away.delayed_count else {}
@@ -97,6 +99,7 @@ def _id(call: Call) -> int:
 
 async def _move(call: Call) -> Response:
     """Give a message another time: `due_ms`, since the epoch, or `delay_ms`, from now."""
+    must(call, "read", call.parameter("name"))
     vhost, queue, body = call.vhost(), find_queue(call), call.json()
     now = vhost.now_ms()
     given = [key for key in ("due_ms", "delay_ms") if key in body]
@@ -115,6 +118,7 @@ async def _move(call: Call) -> Response:
 
 
 async def _cancel(call: Call) -> Response:
+    must(call, "read", call.parameter("name"))
     queue = find_queue(call)
     if not queue.away.delays.cancel(_id(call)):
         raise not_found(f"no message {_id(call)} is scheduled in queue {queue.name!r}")

@@ -139,6 +139,8 @@ async def _move(call: Call, vhost: VHost, queue: Queue, task: Task) -> None:
 
 async def start(call: SqsCall, parameters: Parameters) -> dict[str, Any]:
     vhost, source = call.vhost, name_in_arn(parameters.text("SourceArn"), "SourceArn")
+    call.authorize("read", vhost, source)
+    call.authorize("write", vhost, "")
     queue = await _source(call, source)
     if not sources_of(vhost, source):
         text = "Source queue must be configured as a Dead Letter Queue."
@@ -146,8 +148,6 @@ async def start(call: SqsCall, parameters: Parameters) -> dict[str, Any]:
     rate = parameters.optional_number("MaxNumberOfMessagesPerSecond", least=1, most=RATE_MAX)
     arn = parameters.optional_text("DestinationArn")
     destination = None if arn is None else name_in_arn(arn, "DestinationArn")
-    call.authorize("read", vhost, source)
-    call.authorize("write", vhost, "")
     if destination == source:
         raise bad_parameter("DestinationArn", arn, "It is the source.")
     if destination is not None:
