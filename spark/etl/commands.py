@@ -11,7 +11,7 @@ import click
 
 from spark.etl.errors import PipelineError, SpecError
 from spark.etl.explain import explain_lines
-from spark.etl.operations_commands import dlq, status
+from spark.etl.operations_commands import dlq, forget, status
 from spark.etl.pipeline import Pipeline
 from spark.etl.spec_reading import read_file
 from spark.etl.terminal import terminal_of
@@ -85,4 +85,4 @@ def explain(file: Path, *, plan: bool) -> None:
         click.echo(line)
 
 
-COMMANDS: Final = {each.name: each for each in (run, validate, explain, dlq, status)}
+COMMANDS: Final = {each.name: each for each in (run, validate, explain, dlq, status, forget)}

@@ -9,14 +9,17 @@ import pytest
 from spark.etl.store import Store
 from tests.support.postgres import PostgresServer
 
+HERE = Path(__file__).parent
+TIMEOUT_S = 300  # a test's own; the first one may start a JVM
 _numbers = itertools.count()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
     for item in items:
-        if here in item.path.parents:
+        if HERE in item.path.parents:
             item.add_marker(pytest.mark.leveret_only)
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+    items.sort(key=lambda item: HERE in item.path.parents and "spark" in item.fixturenames)
 
 
 @pytest.fixture(scope="session")
@@ -28,8 +31,8 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def database(postgres: PostgresServer) -> str:
-    """The URL of one of the test's own."""
-    return postgres.new_database(f"test{next(_numbers)}")
+    """The URL of a schema of the test's own."""
+    return postgres.new_schema(f"test{next(_numbers)}")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

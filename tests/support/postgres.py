@@ -54,11 +54,11 @@ class PostgresServer:
     def connect(self) -> psycopg.Connection:
         return psycopg.connect(self.address, autocommit=True)
 
-    def new_database(self, name: str) -> str:
-        """Its URL, as SQLAlchemy has it."""
+    def new_schema(self, name: str) -> str:
+        """The URL of one that is empty, as SQLAlchemy has it."""
         with self.connect() as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
-        return self.url.removesuffix("/postgres") + f"/{name}"
+            connection.execute(f"CREATE SCHEMA {name}")
+        return f"{self.url}?options=-csearch_path%3D{name}"
 
     def start(self) -> None:
         command = [str(_program("postgres")), "-D", str(self._data), "-p", str(self.port)]
