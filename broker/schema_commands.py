@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -123,13 +122,9 @@ def check(
     if version is not None:
         path.append(version)
     answer = client.at_root("POST", *path, body=_body(file, references), verbose="true")
-    if answer["is_compatible"]:
-        click.echo("compatible")
-        return
-    click.echo("not compatible")
-    for message in answer["messages"]:
-        click.echo(f"  {message}")
-    sys.exit(1)
+    if not answer["is_compatible"]:
+        raise click.ClickException(f"not compatible: {answer['messages'][0]}")
+    click.echo("compatible")
 
 
 @schema.command("config")

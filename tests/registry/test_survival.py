@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.leveret_only, pytest.mark.timeout(300)]
 FIRST = record(field("a"))
 SECOND = record(field("a"), field("b", default=0))
 THIRD = record(field("a"), field("b", default=0), field("c", default=0))
-KINDS = ["string", "boolean", "bytes", "double", {"type": "array", "items": "int"}]
+# None of them is read as another.
+ARRAY, MAP = {"type": "array", "items": "int"}, {"type": "map", "values": "int"}
+KINDS = ["string", "boolean", "long", ARRAY, MAP]
 
 
 def state_of(web):
