@@ -9,7 +9,7 @@ Records of other origin may have no properties at all.
 import struct
 from typing import Final, NamedTuple
 
-from broker.protocol.constants import FLAG_HEADERS
+from broker.protocol.constants import FLAG_CONTENT_ENCODING, FLAG_CONTENT_TYPE, FLAG_HEADERS
 from broker.protocol.content import layout_of, property_bounds
 from broker.protocol.tables import (
     check_table,
@@ -79,15 +79,31 @@ def routing_key(address: bytes) -> bytes | None:
     return address[2 + address[0] :] or None if address[0] else None
 
 
+def _headers_at(properties: bytes) -> int:
+    """Where the first header stands, of properties that have some and were checked."""
+    key_at = 1 + properties[0]
+    flags_at = key_at + 1 + properties[key_at]
+    flags = _U16.unpack_from(properties, flags_at)[0]
+    at = flags_at + 2
+    if flags & FLAG_CONTENT_TYPE:
+        at += 1 + properties[at]
+    if flags & FLAG_CONTENT_ENCODING:
+        at += 1 + properties[at]
+    return at + 4
+
+
 def header_key(properties: bytes) -> bytes | None:
-    """The value of the header `x-partition-key`, as text if it is a number or the like."""
+    """The value of the header `x-partition-key`, as text if it is a number or the like.
+
+    Of a message with headers.
+    """
     if PARTITION_KEY not in properties:
         return None
-    headers = take_apart(properties).headers
-    if headers.startswith(_FIRST_KEY):  # as most clients send it: no need to look at the others
-        size_at = len(_FIRST_KEY)
-        end = size_at + 4 + _U32.unpack_from(headers, size_at)[0]
-        return headers[size_at + 4 : end]
+    at = _headers_at(properties)
+    some = _U32.unpack_from(properties, at - 4)[0] > 0
+    if some and properties.startswith(_FIRST_KEY, at):  # as most send it: no need of the others
+        at += len(_FIRST_KEY) + 4
+        return properties[at : at + _U32.unpack_from(properties, at - 4)[0]]
     raw = split_headers(properties).get(PARTITION_KEY)
     if raw is None:
         return None

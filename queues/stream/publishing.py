@@ -58,10 +58,10 @@ def records_of(messages: Sequence[Message]) -> Columns:
     properties: list[bytes] = []
     for message in messages:
         frames, address = message.frames, message.address
-        header_end = message.header_bytes + 7
-        kept = address + frames[FLAGS_AT:header_end]
         # The body frame follows the end of the header frame, and has seven bytes of its own first.
-        value: bytes | None = frames[header_end + 8 : header_end + 8 + message.body_bytes]
+        body_at = message.header_bytes + 15
+        kept = address + frames[FLAGS_AT : body_at - 8]
+        value: bytes | None = frames[body_at : body_at + message.body_bytes]
         key = None
         if message.flags & FLAG_HEADERS:
             key = header_key(kept)

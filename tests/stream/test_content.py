@@ -135,6 +135,24 @@ def test_headers_are_found_by_name_and_value(headers):
     assert not is_tombstone(properties)
 
 
+@given(PROPERTIES, TEXT | st.integers(-9, 9), st.booleans())
+def test_the_partition_key_is_found_wherever_it_stands(others, key, first):
+    rest, mine = others.pop("headers", {}), {"x-partition-key": key}
+    headers = mine | rest if first else rest | mine
+    (message,) = messages(b"", headers=headers, **others)
+    assert records_of([message]).keys == [str(key).encode()]
+
+
+@given(PROPERTIES)
+def test_what_looks_like_a_partition_key_elsewhere_is_none(others):
+    others.pop("headers", None)
+    others["correlation_id"] = "x-partition-key"
+    (message,) = messages(b"", headers={"a": "b"}, **others)
+    assert records_of([message]).keys == [None]
+    kept = b"\0\1s" + b"\x26\0" + bytes(4) + b"\x0fx-partition-key" + b"S" + bytes(83)
+    assert header_key(kept) is None
+
+
 def test_properties_are_taken_apart_where_headers_would_stand():
     (message,) = messages(b"", content_type="t", message_id="m")
     kept = take_apart(records_of([message]).properties[0])
