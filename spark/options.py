@@ -6,6 +6,7 @@ from typing import Final
 
 from spark.addressing import BROKER_OPTIONS, Broker, broker_of
 from spark.errors import OptionError
+from spark.intake import Bounds
 from spark.option_values import Options
 from spark.places import EARLIEST, LATEST, Edge, Given, Place, read_place, read_times
 from spark.subscriptions import Subscription, subscription_of
@@ -17,6 +18,8 @@ _TRIGGER: Final = (
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "maxBytesPerTrigger",
+    "adaptiveTargetMs",
+    "adaptiveMinOffsets",
 )
 SOURCE_OPTIONS: Final = (
     *BROKER_OPTIONS,
@@ -31,6 +34,9 @@ SOURCE_OPTIONS: Final = (
     "includeHeaders",
     "consumerGroup",
 )
+ADAPTIVE_MS_MAX: Final = 3_600_000
+ADAPTIVE_ROWS_MIN: Final = 1000  # a micro-batch has a price of its own
+ADAPTIVE_ROWS_MAX: Final = 10_000_000  # where maxOffsetsPerTrigger does not say
 TRIGGER_DELAY_MS: Final = 15 * 60_000  # Kafka's
 GROUP_CHARS_MAX: Final = 255
 SPLITS_MAX: Final = 100_000  # each is a task
@@ -44,6 +50,7 @@ class Limits:
     max_bytes: int | None
     min_rows: int | None
     max_delay_ms: int  # that min_rows may hold a batch back for
+    adaptive: Bounds | None = None  # max_rows follows the time that batches take
 
     @property
     def any(self) -> bool:
@@ -140,7 +147,21 @@ def _limits(options: Options) -> Limits:
         options.number("maxBytesPerTrigger", minimum=1),
         min_rows,
         TRIGGER_DELAY_MS if delay_ms is None else delay_ms,
+        _adaptive(options, max_rows),
     )
+
+
+def _adaptive(options: Options, max_rows: int | None) -> Bounds | None:
+    target_ms = options.number("adaptiveTargetMs", minimum=1, maximum=ADAPTIVE_MS_MAX)
+    least = options.number("adaptiveMinOffsets", minimum=1)
+    if target_ms is None:
+        if least is not None:
+            raise OptionError("adaptiveMinOffsets is for adaptiveTargetMs, which is not given")
+        return None
+    most = ADAPTIVE_ROWS_MAX if max_rows is None else max_rows
+    if least is not None and least > most:
+        raise OptionError(f"adaptiveMinOffsets={least} is more than maxOffsetsPerTrigger={most}")
+    return Bounds(target_ms, min(ADAPTIVE_ROWS_MIN, most) if least is None else least, most)
 
 
 def _group(options: Options) -> str | None:

@@ -24,6 +24,7 @@ from spark import connections
 from spark.errors import OptionError
 from spark.losses import Losses
 from spark.options import SourceOptions
+from spark.pace import Pace
 from spark.places import OffsetJson, Offsets, decode, encode, resolve
 from spark.planning import Range, limited, ranges, split, total
 from spark.progress import Progress
@@ -44,6 +45,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets | None = None  # at the last look, without limits
         self._target: Offsets | None = None  # of a query that reads what is available now
         self._batch_at: float | None = None  # when there last was a reason for a batch
+        self._pace = Pace(options.limits)
 
     # Where to begin
 
@@ -77,6 +79,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """One of them, where Spark allows no more; `latestOffset` heeds them all."""
         limits = self._options.limits
+        if limits.adaptive is not None:
+            return ReadMaxRows(limits.adaptive.most_rows)
         if limits.max_rows is not None:
             return ReadMaxRows(limits.max_rows)
         if limits.max_bytes is not None:
@@ -88,6 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
         """Also where progress is told: `start` is what was done, all of it and for good."""
         reached = decode(start)
+        self._pace.reached(reached)
         if self._progress is not None and reached != self._initial:
             self._progress.reached(reached)
         seen = self._look()
@@ -100,7 +105,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return encode(ends)
         if self._too_few(total(starts, ends)):
             return start
-        return encode(limited(starts, ends, known, self._options.limits))
+        chosen = limited(starts, ends, known, self._pace.limits)
+        self._pace.planned(chosen, total(starts, chosen))
+        return encode(chosen)
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
         return None if self._latest is None else encode(self._latest)

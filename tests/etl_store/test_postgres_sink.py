@@ -22,7 +22,7 @@ from tests.support.streams import declare_stream
 from tests.support.waiting import eventually
 
 ROWS = 1800
-DRIVER_S = 240
+DRIVER_S = 400
 
 
 @pytest.fixture
