@@ -2,20 +2,19 @@
 its own row only."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DataType
 
-_SCALAR: Final = 250  # PythonEvalType.SQL_SCALAR_ARROW_UDF, as a type checker knows it
 _MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def scalar_udf(function: Callable[[Any], Any], kind: DataType) -> Callable[[Column], Column]:
-    """From an array to an array of this type, of the same length."""
-    made: Callable[[Column], Column] = arrow_udf(function, kind, _SCALAR)
+    """From an array to an array of this type, of the same length; it says so in its hints."""
+    made: Callable[[Column], Column] = cast("Any", arrow_udf)(function, kind)
     return made
 
 

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import click
 
+from spark.etl.demo import demo
 from spark.etl.errors import PipelineError, SpecError
 from spark.etl.explain import explain_lines
 from spark.etl.operations_commands import dlq, forget, status
@@ -39,7 +40,7 @@ def run(file: Path, *, once: bool, as_json: bool) -> None:
     """Run a pipeline until Ctrl-C or SIGTERM, which let the batch under way come to its end."""
     pipeline = in_a_line(lambda: Pipeline.from_toml(file))
     stop = threading.Event()
-    with terminal_of(pipeline.spec, as_json=as_json) as listener:
+    with terminal_of(pipeline.spec.name, as_json=as_json) as listener:
         session = in_a_line(pipeline.session)
         stop_on_signals(stop)
         in_a_line(lambda: pipeline.run(session, once=once, stop=stop, listener=listener))
@@ -85,4 +86,4 @@ def explain(file: Path, *, plan: bool) -> None:
         click.echo(line)
 
 
-COMMANDS: Final = {each.name: each for each in (run, validate, explain, dlq, status, forget)}
+COMMANDS: Final = {each.name: each for each in (run, validate, explain, demo, dlq, status, forget)}

@@ -15,18 +15,17 @@ from rich.live import Live
 from rich.table import Table
 
 from spark.etl.events import Batch, Event, Listener
-from spark.etl.spec import PipelineSpec
 
 LINES_KEPT: Final = 6  # of what was said, below the table
 
 
 @contextmanager
-def terminal_of(spec: PipelineSpec, *, as_json: bool) -> Iterator[Listener]:
+def terminal_of(name: str, *, as_json: bool) -> Iterator[Listener]:
     """A listener that shows what it hears."""
     if as_json:
         yield _json_line
     elif sys.stdout.isatty():
-        view = LiveView(spec.name)
+        view = LiveView(name)
         with view:
             yield view.listen
     else:

@@ -1,0 +1,201 @@
+"""What pipelines do on this machine, broker and Spark beside each other.
+
+    python -m benchmarks.etl [--events 1000000] [--only stateless,stateful,recovery]
+
+`stateless`: JSON read, checked, filtered and written as JSON, exactly once. `stateful`: the demo's
+pipeline, with a join of two streams, a table and windows. Both read what is there already, in
+batches of the default size; the first run warms the JVM and is not counted. `recovery`: a pipeline
+in a process of its own is killed (SIGKILL) and started again, until its first batch is done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import brokers
+from clients.streams import connect
+from spark.etl import Pipeline
+from spark.etl.demo_data import Shop
+from spark.etl.demo_pipeline import demo_values
+from spark.etl.demo_streams import append, declare
+from spark.etl.session import start_local
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark.etl.events import Event
+
+STRETCH_MS: Final = 250
+EVENTS_PER_S: Final = 20_000  # of event time
+START_MS: Final = 1_790_000_000_000
+BUDGETS: Final = {
+    "stateless": "80,000 events/s",
+    "stateful": "20,000 events/s",
+    "recovery": "30 s",
+}
+
+
+def fill(url: str, prefix: str, events: int) -> int:
+    """How many there are."""
+    shop = Shop()
+    with connect(url) as client:
+        append(client, f"{prefix}users", shop.all_users())
+        now_ms = START_MS
+        while shop.made < events:
+            made = shop.stretch(now_ms, STRETCH_MS, EVENTS_PER_S * STRETCH_MS // 1000)
+            for kind, some in made.items():
+                append(client, prefix + kind, some)
+            now_ms += STRETCH_MS
+    return shop.made
+
+
+def stateless_values(url: str, directory: Path, prefix: str) -> dict[str, Any]:
+    values = demo_values(url, directory, prefix)
+    values["sources"] = {"impressions": values["sources"]["impressions"]}
+    values["steps"] = [
+        {"name": "some", "kind": "filter", "input": "impressions", "where": "page <> '/'"},
+        {
+            "name": "short",
+            "kind": "select",
+            "input": "some",
+            "columns": {"ad": "ad", "user": "upper(user)", "page": "page", "shown": "shown"},
+        },
+    ]
+    values["sinks"] = [
+        {
+            "kind": "stream",
+            "name": "out",
+            "input": "short",
+            "topic": f"{prefix}out{directory.name}",
+            "key": "ad",
+            "partitions": 2,
+        }
+    ]
+    return values
+
+
+def timed(values: dict[str, Any], spark: SparkSession) -> float:
+    """Seconds from the start to the end of all that is there."""
+
+    def listen(event: Event) -> None:
+        if event.text:
+            print(f"{event.query} {event.kind}: {event.text}", file=sys.stderr)
+
+    started = time.perf_counter()
+    Pipeline.from_dict(values).run(spark, once=True, listener=listen)
+    return time.perf_counter() - started
+
+
+def rate(kind: str, url: str, home: Path, events: int, spark: SparkSession) -> float:
+    prefix = f"bench.{kind}."
+    declare(url, prefix)
+    made = fill(url, prefix, events)
+    if kind == "stateless":
+        made = sum(each.next_offset for each in _partitions(url, f"{prefix}impressions"))
+    make = stateless_values if kind == "stateless" else demo_values
+    best = 0.0
+    for turn in range(3):
+        directory = home / f"{kind}{turn}"
+        directory.mkdir()
+        values = make(url, directory, prefix)
+        took_s = timed(values, spark)
+        print(f"{kind} {turn}: {made:,} events in {took_s:.1f} s", file=sys.stderr)
+        if turn:
+            best = max(best, made / took_s)
+    return best
+
+
+def _partitions(url: str, stream: str) -> Any:
+    with connect(url) as client:
+        return client.metadata(stream)[stream]
+
+
+def recovery(url: str, home: Path) -> float:
+    """Seconds from the start of the second process to its first batch."""
+    prefix, directory = "bench.recovery.", home / "recovery"
+    declare(url, prefix)
+    directory.mkdir()
+    fill(url, prefix, 200_000)
+    values = demo_values(url, directory, prefix)
+    values["limits"] = {"max_offsets_per_trigger": 10_000}
+    file = directory / "pipeline.json"
+    file.write_text(json.dumps(values))
+    _until_batches(directory, 6)
+    return _until_batches(directory, 1)
+
+
+def _until_batches(directory: Path, count: int) -> float:
+    """Run it, and kill it after so many; the time that this took."""
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.etl", "--run", str(directory)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if json.loads(line)["event"] == "batch":
+                count -= 1
+                if not count:
+                    break
+        return time.perf_counter() - started
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def run_one(directory: Path) -> None:
+    """The process that is killed."""
+    values = json.loads((directory / "pipeline.json").read_text())
+
+    def listen(event: Event) -> None:
+        print(json.dumps({"event": event.kind, "query": event.query}), flush=True)
+
+    Pipeline.from_dict(values).run(listener=listen)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--only", default="stateless,stateful,recovery")
+    parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.run is not None:
+        run_one(options.run)
+        return
+    table = Table("work", "measured", "asked")
+    with (
+        tempfile.TemporaryDirectory(prefix="leveret-bench-") as directory,
+        brokers.leveret() as broker,
+    ):
+        home, chosen = Path(directory), options.only.split(",")
+        if "recovery" in chosen:
+            table.add_row("recovery", f"{recovery(broker.url, home):.1f} s", BUDGETS["recovery"])
+        kinds = [kind for kind in ("stateless", "stateful") if kind in chosen]
+        if kinds:
+            spec = Pipeline.from_dict(demo_values(broker.url, home, "x.")).spec
+            spark = start_local(spec)
+            for kind in kinds:
+                found = rate(kind, broker.url, home, options.events, spark)
+                table.add_row(kind, f"{found:,.0f} events/s", BUDGETS[kind])
+            spark.stop()
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""`leveret etl demo`: events that are made up flow through windows, joins and dead letters."""
+
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import click
+
+from clients.stream_address import Address
+from spark.etl.demo_run import Demo, Outcome, report, sums
+from spark.etl.errors import PipelineError, SpecError
+from spark.etl.spec_reading import DEFAULT_BROKER
+from spark.etl.terminal import terminal_of
+
+RATE_MAX: Final = 1_000_000
+SECONDS_MAX: Final = 7 * 86_400
+PROBE_S: Final = 2.0
+READY: Final = "leveret ready amqp="
+
+
+@click.command()
+@click.option("--seconds", default=60, type=click.IntRange(1, SECONDS_MAX), show_default=True)
+@click.option(
+    "--rate",
+    default=20_000,
+    type=click.IntRange(1, RATE_MAX),
+    show_default=True,
+    help="Events in a second: impressions, clicks and orders together.",
+)
+@click.option(
+    "--broker",
+    "url",
+    default=DEFAULT_BROKER,
+    envvar="AMQP_URL",
+    show_default=True,
+    help="Its address; if nobody answers there, a broker is started for the time of the demo.",
+)
+@click.option("--http", help="The broker's HTTP address, where the demo's metrics are to be seen.")
+@click.option(
+    "--report",
+    "file",
+    default="etl-demo.html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    show_default=True,
+    help="Where the report goes.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Lines of JSON.")
+def demo(*, seconds: int, rate: int, url: str, http: str | None, file: Path, as_json: bool) -> None:
+    """Make up a shop's events and run a pipeline on them: joins, windows, a table, dead letters.
+
+    It uses streams whose names begin with `etl-demo.`, and empties them first.
+    """
+    head = {} if http is None else {"http": http}
+    with tempfile.TemporaryDirectory(prefix="leveret-etl-demo-") as place:
+        directory = Path(place)
+        with broker_at(url, directory) as address:
+            run = Demo(address, directory, rate, seconds)
+            try:
+                with terminal_of("demo", as_json=as_json) as listener:
+                    outcome = run.run(listener, **head)
+            except (SpecError, PipelineError) as error:
+                raise click.ClickException(str(error)) from error
+    file.write_text(report(outcome, rate), encoding="utf-8")
+    if not as_json:
+        for line in told(outcome, file):
+            click.echo(line)
+
+
+def told(outcome: Outcome, file: Path) -> Iterator[str]:
+    recorder = outcome.recorder
+    yield (
+        f"{outcome.made:,} events made, {sum(recorder.read.values()):,} records read in "
+        f"{recorder.batches:,} batches, {outcome.seconds:.0f} s"
+    )
+    yield f"{outcome.bad:,} orders were bad, {outcome.letters:,} dead letters"
+    largest = sums(outcome.revenue, "country", "orders", "euros")[:3]
+    words = [f"{name} {orders} ({euros} €)" for name, orders, euros in largest]
+    yield f"most orders: {', '.join(words)}"
+    yield f"the report is {file}"
+
+
+@contextmanager
+def broker_at(url: str, directory: Path) -> Iterator[str]:
+    """The broker that is there, or one that lives as long as this block."""
+    if _answers(url):
+        yield url
+        return
+    click.echo(f"no broker at {url}: one is started for the demo", err=True)
+    command = [sys.executable, "-m", "broker", "serve", "--amqp-port", "0", "--http-port", "0"]
+    command += ["--data-dir", str(directory / "broker"), "--log-level", "error"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
+    try:
+        assert process.stdout is not None
+        line = next((line for line in process.stdout if READY in line), "")
+        if not line:
+            raise click.ClickException("the broker did not start")
+        place = line.partition(READY)[2].split()[0]
+        yield f"amqp://guest:guest@{place}/%2F"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        address = Address.of_url(url)
+        with socket.create_connection((address.host, address.port), PROBE_S):
+            return True
+    except ValueError as error:
+        raise click.BadParameter(f"{url!r}: {error}", param_hint="--broker") from None
+    except OSError:
+        return False

@@ -1,0 +1,185 @@
+"""Python functions, tables, casts and SQL in pipelines."""
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.etl import SpecError
+from tests.etl.faker_data import Shop
+from tests.etl.scene import PipelineScene, ordered
+
+SCHEMA = "id bigint, user string, cents bigint"
+RULES = """
+def enrich(row):
+    if row["cents"] is None:
+        raise ValueError("no price")
+    if row["cents"] == 13:
+        return {"id": row["id"], "euros": "much"}
+    if row["cents"] == 14:
+        return 14
+    if row["cents"] < 0:
+        return None
+    return {"id": row["id"], "euros": row["cents"] / 100, "other": 1}
+
+
+def doubled(frame):
+    return frame.selectExpr("id * 2 AS id")
+
+
+def nothing(frame):
+    return None
+"""
+
+
+@pytest.fixture
+def rules(etl: PipelineScene) -> str:
+    """A module beside the pipeline, with a name of its own: others are imported already."""
+    name = f"rules_{etl.directory.name}"
+    (etl.directory / f"{name}.py").write_text(RULES)
+    return name
+
+
+def test_a_function_that_raises_fails_its_row_only(etl: PipelineScene, rules: str) -> None:
+    source, target = etl.declare(), etl.target()
+    prices = [100, None, 13, 250, -5, 14]
+    etl.fill(source, [{"id": n, "user": "u", "cents": price} for n, price in enumerate(prices)])
+    etl.send(source, [(b"broken", None)])
+    steps = [
+        {
+            "name": "rich",
+            "kind": "python",
+            "input": "orders",
+            "function": f"{rules}:enrich",
+            "schema": "id bigint, euros double",
+        }
+    ]
+    sinks = [{"kind": "stream", "input": "rich", "topic": target}]
+    etl.run(etl.pipeline({"orders": {"topic": source, "schema": SCHEMA}}, sinks, steps))
+    assert ordered(etl.rows(target)) == [{"id": 0, "euros": 1.0}, {"id": 3, "euros": 2.5}]
+    kinds = {
+        json.loads(record.value)["id"] if record.value != b"broken" else -1: (
+            record.headers["x-etl-error-type"],
+            record.headers["x-etl-error"],
+        )
+        for record in etl.letters(source)
+    }
+    assert kinds[1] == ("ValueError", "no price")
+    assert kinds[2][0].startswith("Arrow")
+    assert kinds[5] == ("TypeError", "the function returned int, not a dict or None")
+    assert kinds[-1][0] == "DecodeError"
+    assert len(etl.letters(source)) == len(kinds) == 4
+
+
+def test_rows_find_what_a_table_has_now(etl: PipelineScene) -> None:
+    """Two runs: what changed in between is seen by the second, and by no row of the first."""
+    orders, users, target = etl.declare(), etl.declare(), etl.target()
+    shop = Shop()
+    people = shop.users(20)
+    etl.fill(users, people, key="user")
+    etl.send(users, [(b"nonsense", "u3"), (None, "u4")])
+    pipeline = etl.pipeline(
+        {
+            "orders": {"topic": orders, "schema": "id bigint, user string"},
+            "users": {
+                "kind": "table",
+                "topic": users,
+                "schema": "user string, name string, country string",
+            },
+        },
+        [{"kind": "stream", "input": "named", "topic": target}],
+        [
+            {
+                "name": "named",
+                "kind": "lookup",
+                "input": "orders",
+                "table": "users",
+                "key": "user",
+                "columns": {"who": "name", "country": "country"},
+            }
+        ],
+    )
+    table = {row["user"]: row for row in people if row["user"] not in ("u3", "u4")}
+    expected = []
+
+    def order(first: int) -> None:
+        rows = [{"id": first + n, "user": f"u{n}"} for n in range(25)]
+        etl.fill(orders, rows, key="user")
+        for row in rows:
+            found = table.get(row["user"], {})
+            expected.append({**row, "who": found.get("name"), "country": found.get("country")})
+
+    order(0)
+    etl.run(pipeline)
+    table["u5"] = people[5] | {"country": "XX"}
+    etl.fill(users, [table["u5"]], key="user")
+    del table["u6"]
+    etl.send(users, [(None, "u6")])
+    order(100)
+    etl.run(pipeline)
+    assert ordered(etl.rows(target)) == ordered(expected)
+    assert [record.value for record in etl.letters(users) if record.value] == [b"nonsense"]
+
+
+def test_casts_sql_and_frames(etl: PipelineScene, rules: str) -> None:
+    source, target, second = etl.declare(), etl.target(), etl.target()
+    texts = [{"id": str(n), "user": "u", "cents": None} for n in range(5)]
+    etl.fill(source, [*texts, {"id": "seven"}])
+    sinks = [
+        {"kind": "stream", "name": "a", "input": "twice", "topic": target},
+        {"kind": "stream", "name": "b", "input": "sql", "topic": second},
+    ]
+    steps: list[dict[str, Any]] = [
+        {"name": "numbers", "kind": "cast", "input": "orders", "types": {"id": "int"}},
+        {
+            "name": "twice",
+            "kind": "python",
+            "inputs": ["numbers"],
+            "function": f"{rules}:doubled",
+        },
+        {
+            "name": "sql",
+            "kind": "sql",
+            "inputs": ["numbers", "twice"],
+            "query": "SELECT id FROM numbers UNION ALL SELECT id FROM twice",
+        },
+    ]
+    etl.run(etl.pipeline({"orders": {"topic": source, "schema": "id string"}}, sinks, steps))
+    assert sorted(row["id"] for row in etl.rows(target)) == [0, 2, 4, 6, 8]
+    assert sorted(row["id"] for row in etl.rows(second)) == [0, 0, 1, 2, 2, 3, 4, 4, 6, 8]
+    (letter,) = etl.letters(source)
+    assert letter.headers["x-etl-error"] == "column id is no int: seven"
+    assert letter.headers["x-etl-error-type"] == "CastError"
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"kind": "filter", "where": "nope > 1"}, "UNRESOLVED_COLUMN"),
+    ({"kind": "select", "columns": {"x": "id +"}}, "PARSE_SYNTAX_ERROR"),
+    ({"kind": "select", "columns": {"x": "explode(array(id))"}}, "UNSUPPORTED_GENERATOR"),
+    ({"kind": "sql", "query": "SELECT * FROM elsewhere"}, "TABLE_OR_VIEW_NOT_FOUND"),
+    ({"kind": "python", "function": "nowhere:f", "schema": "x int"}, "cannot import nowhere:f"),
+    ({"kind": "python", "function": "json:loads", "schema": "x inte"}, "cannot read the schema"),
+    ({"kind": "deduplicate", "keys": ["nope"]}, "there is no column nope; there are id, user"),
+    (
+        {"kind": "state", "keys": ["id"], "processor": "json:loads", "schema": "x int"},
+        "json:loads is no StatefulProcessor of Spark",
+    ),
+]
+
+
+@pytest.mark.parametrize(("step", "said"), WRONG)
+def test_what_only_spark_can_tell_is_told(
+    spark: SparkSession, etl: PipelineScene, step: dict[str, Any], said: str
+) -> None:
+    source = {"topic": "x", "schema": f"{SCHEMA}, at timestamp", "event_time": "at"}
+    pipeline = etl.pipeline(
+        {"orders": source | {"watermark": "1s"}},
+        [{"kind": "console", "input": "it"}],
+        [{"name": "it", "input": "orders", **step}],
+    )
+    with pytest.raises(SpecError) as error:
+        pipeline.validate(spark)
+    assert said in str(error.value)
+    assert str(error.value).startswith("pipeline: [[steps]] 'it'")
+    assert "\n" not in str(error.value)
