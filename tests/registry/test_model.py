@@ -190,7 +190,22 @@ class Registry(RuleBasedStateMachine):
 
 
 def _content(schemas):
-    return sorted(schemas.changes(), key=repr), [schemas.token(name) for name in ("s", "t")]
+    return (
+        sorted(schemas.changes(), key=repr),
+        [schemas.token(name) for name in ("s", "t")],
+        (schemas.next_id, schemas.by_digest, schemas.stored_bytes),
+    )
+
+
+def test_an_id_that_is_gone_for_good_stays_taken_in_a_checkpoint():
+    schemas, again = Schemas(), Schemas()
+    schemas.make(["schema", 7, b"digest", "AVRO", '"int"', [], None, None])
+    schemas.make(["subject-version", "s", 1, 7, True])
+    schemas.make(["-subject-version", "s", 1])
+    assert schemas.by_id == {}
+    for change in schemas.changes():
+        again.make(change)
+    assert again.next_id == schemas.next_id == 8
 
 
 Registry.TestCase.settings = settings(max_examples=12, stateful_step_count=20, deadline=None)
