@@ -225,9 +225,14 @@ class Queue:
     def consumers(self) -> list[Consumer]:
         return self._dispatcher.consumers
 
-    def statistics(self) -> QueueStatistics:
+    @property
+    def on_disk(self) -> int:
+        """Ready messages that are not in memory."""
         ready = self._ready
-        on_disk = ready.on_disk if isinstance(ready, PagedReady | SpillingReady) else 0
+        return ready.on_disk if isinstance(ready, PagedReady | SpillingReady) else 0
+
+    def statistics(self) -> QueueStatistics:
+        on_disk = self.on_disk
         return QueueStatistics(
             ready=self.ready,
             ready_bytes=self.ready_bytes,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import heapq
 import json
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import trio
@@ -16,6 +18,7 @@ from broker.cluster.front import QueueFront
 from broker.http.messages import json_response
 from broker.management.asking import ask
 from broker.management.listing import (
+    FEW,
     in_order,
     make_row,
     make_rows,
@@ -23,6 +26,7 @@ from broker.management.listing import (
     value_at,
     wanted,
 )
+from broker.management.queue_ranks import rank_of
 from broker.management.queue_rows import Item, Source, columns_for, columns_of
 from broker.management.rates import ages_of
 
@@ -41,21 +45,7 @@ Key: TypeAlias = tuple[str, str]  # vhost, name
 
 ROWS: Final = "/api/internal/queues"
 ORDER: Final = "/api/internal/queues/order"
-SLICE: Final = 2000  # values looked at without giving others a turn
-# What many lists are sorted by, straight from the queue; the form is that of `sort_key`.
-QUICK: Final[dict[tuple[str, ...], Callable[[AnyQueue], int]]] = {
-    ("messages",): lambda queue: queue.ready + queue.unacked,
-    ("messages_ready",): lambda queue: queue.ready,
-    ("messages_unacknowledged",): lambda queue: queue.unacked,
-    ("consumers",): lambda queue: queue.consumer_count,
-}
-# Fields that are nothing, or no rate, for queues that were not busy lately.
-BUSY: Final = frozenset(
-    {
-        *("message_stats", "messages_details", "messages_ready_details"),
-        "messages_unacknowledged_details",
-    }
-)
+SLICE: Final = 2500  # values looked at without giving others a turn
 _KNOWN_HERE: Final = {(): None, ("vhost",): None, ("name",): lambda key: (key[1], key[0])}
 
 
@@ -84,25 +74,44 @@ class Gathering:
         """As many of them as are needed, in order."""
         if ask.sort in _KNOWN_HERE:
             return in_order(keys, _KNOWN_HERE[ask.sort], ask)
+        rank = rank_of(ask.sort, self._sampler, self._where)
+        if rank is not None and call.elsewhere is None:
+            return await self._ranked(call, keys, ask, rank)
         values = await self._values(call, keys, ask)
         if call.elsewhere is not None:
             await self._ask_order(call, call.elsewhere, values)
         return in_order(keys, lambda key: (values.get(key, (0, 0)), key), ask)
 
+    async def _ranked(
+        self, call: Call, keys: list[Key], ask: Wanted, rank: Callable[[AnyQueue], Any]
+    ) -> list[Key]:
+        """On a node alone: as many as are needed are kept while all are looked at."""
+        best: list[tuple[Any, Key]] = []
+        few = ask.end is not None and ask.end * FEW <= len(keys)
+        for start in range(0, len(keys), SLICE):
+            for name, group in groupby(keys[start : start + SLICE], itemgetter(0)):
+                vhost = call.node.vhosts.get(name)
+                queues = {} if vhost is None else vhost.queues
+                best += [
+                    (rank(queue), key) for key in group if (queue := queues.get(key[1])) is not None
+                ]
+            if few:
+                best = sorted(best, reverse=ask.reverse)[: ask.end]
+            await trio.lowlevel.checkpoint()
+        return [key for _, key in (best if few else in_order(best, None, ask))]
+
     async def _values(self, call: Call, keys: Iterable[Key], ask: Wanted) -> dict[Key, Any]:
         """What queues are sorted by, as far as this node knows it."""
         values: dict[Key, Any] = {}
         source = self.source(call)
-        quick = QUICK.get(ask.sort)
+        rank = rank_of(ask.sort, self._sampler, self._where)
         for number, key in enumerate(keys, 1):
             vhost = call.node.vhosts.get(key[0])
             queue = None if vhost is None else vhost.queues.get(key[1])
             if vhost is None or queue is None:
                 continue
-            if quick is not None:
-                values[key] = (1, quick(queue))
-            elif ask.sort[0] in BUSY and self._sampler.queue(queue) is None:
-                values[key] = (1, 0)  # nothing has happened to it lately
+            if rank is not None:
+                values[key] = sort_key(rank(queue))
             else:
                 item = Item(vhost, queue, source)
                 values[key] = sort_key(value_at(item, columns_of(item), ask.sort))

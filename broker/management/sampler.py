@@ -16,7 +16,7 @@ from queues.queue import Queue
 from queues.tally import FIELDS, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Sequence
+    from collections.abc import Collection, Hashable, ItemsView, Sequence
 
     from broker.management.whereabouts import Led, Whereabouts
     from broker.node import Node
@@ -48,6 +48,10 @@ class Sampler:
     def queue(self, queue: AnyQueue) -> Series | None:
         """None if nothing has happened to it lately."""
         return self._queues.get(queue.uid)
+
+    def queues(self) -> ItemsView[bytes, Series]:
+        """By uid, of all queues that were busy lately."""
+        return self._queues.items()
 
     def other(self, thing: Hashable) -> Series | None:
         """Of an exchange, a connection or a channel."""

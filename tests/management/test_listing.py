@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.http.messages import HttpError, Request
+from broker.management.history import Series
 from broker.management.listing import (
     Wanted,
     answer_rows,
@@ -19,6 +21,10 @@ from broker.management.listing import (
     wanted,
 )
 from broker.management.patterns import search_pattern
+from broker.management.queue_ranks import rank_of
+from broker.management.rates import GIVEN, TICK_S, View
+from broker.management.sampler import QUEUE_FIELDS
+from broker.management.totals import LENGTH_FIELDS
 from tests.support.admin import Api
 
 
@@ -165,3 +171,52 @@ def test_patterns_that_people_use_are_taken(pattern: str) -> None:
 def test_a_page_that_is_none_is_an_error() -> None:
     with pytest.raises(HttpError, match="page number 0"):
         wanted(ask(page="0"))
+
+
+# Of queues, straight ways to what they are sorted by
+
+RANKED = [
+    *("messages", "messages_ready", "messages_unacknowledged", "consumers", "message_bytes"),
+    *("messages_ram", "memory", "type", "durable", "auto_delete", "exclusive", "policy"),
+    *("operator_policy", "arguments", "state", "node"),
+    *("message_stats.publish", "message_stats.deliver_get", "message_stats.ack"),
+]
+
+
+@pytest.mark.parametrize("path", RANKED)
+@pytest.mark.usefixtures("many")
+def test_queues_are_in_the_order_of_what_their_rows_say(web: Api, path: str) -> None:
+    def value(row):
+        for part in path.split("."):
+            row = (row or {}).get(part)
+        return row or (0 if path.startswith("message_stats") else row)
+
+    for reverse in (False, True):
+        rows = page(web, f"sort={path}&sort_reverse={str(reverse).lower()}&columns=name,{path}")
+        shown = [(sort_key(value(row)), row["name"]) for row in rows]
+        assert shown == sorted(shown, reverse=reverse)
+        assert len(shown) == 250
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.integers(0, 3)), max_size=6),
+    st.sampled_from(["publish", "ack", "deliver_get", "messages", "messages_ready"]),
+)
+def test_the_rank_of_a_rate_is_the_rate_that_is_shown(samples, name: str) -> None:
+    """For samples at ticks up to the last and beyond it, as while they are being taken."""
+    tick, series, total = 5, Series(len(QUEUE_FIELDS)), 0
+    for at, more in sorted(samples):
+        total += more
+        if not len(series) or series.last_tick < at:
+            series.add(at, [total + place for place in range(len(QUEUE_FIELDS))], most=10)
+    sampler = SimpleNamespace(tick=tick, queues={b"u": series}.items)
+    if name.startswith("messages"):
+        path = (f"{name}_details", "rate")
+        names = LENGTH_FIELDS if name == "messages" else (name,)
+    else:
+        path = ("message_stats", f"{name}_details", "rate")
+        names = GIVEN if name == "deliver_get" else (name,)
+    shown = View(series, QUEUE_FIELDS, tick).rate(*names)
+    rank = rank_of(path, sampler, None)
+    assert rank(SimpleNamespace(uid=b"u")) == shown * TICK_S
+    assert rank(SimpleNamespace(uid=b"another")) == 0
