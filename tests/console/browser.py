@@ -1,4 +1,4 @@
-"""The console as a person uses it: a page in a headless Chromium, and what must never happen there."""
+"""The console as a person uses it, in a headless Chromium, and what must never happen there."""
 
 import re
 import shutil
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, expect
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Request, expect
 from playwright.sync_api import sync_playwright as start_playwright
 
 FLAGS = [
@@ -71,7 +71,34 @@ class Console:
 
     def close(self) -> None:
         self._context.close()
-        assert not self.wrong, "\n".join(self.wrong)
+        self.assert_sound()
+
+    def assert_sound(self) -> None:
+        wrong, self.wrong = self.wrong, []
+        assert not wrong, "\n".join(wrong)
+
+    def begin(self) -> None:
+        """Log in, and forget what was done here before."""
+        self.failures_expected = False
+        if self.page.url == "about:blank" or self.page.get_by_role("dialog").count():
+            self.page.goto(self.url)
+            self.page.evaluate("sessionStorage.clear(); localStorage.clear()")
+            self.page.reload()
+        if self.page.get_by_role("button", name="Log in").count():
+            self.fill_in_login("guest", "guest")
+        expect(self.page.get_by_role("button", name="Log out")).to_be_visible()
+        self.page.evaluate(
+            """() => {
+                document.getElementById('notices').replaceChildren();
+                sessionStorage.removeItem('leveret.vhost');
+                localStorage.clear();
+                delete document.documentElement.dataset.theme;
+            }"""
+        )
+        self.page.emulate_media(color_scheme="light")
+        self.open("overview")
+        self.requests.clear()
+        self.wrong.clear()
 
     def set_offline(self, *, offline: bool) -> None:
         self._context.set_offline(offline)

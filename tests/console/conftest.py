@@ -66,12 +66,19 @@ def open_console(browser: Browser, node: BrokerProcess) -> Iterator[OpenConsole]
         console.close()
 
 
+@pytest.fixture(scope="package")
+def shared_console(browser: Browser, node: BrokerProcess) -> Iterator[Console]:
+    console = Console(browser, node.http_url())
+    yield console
+    console.close()
+
+
 @pytest.fixture
-def console(open_console: OpenConsole) -> Console:
-    """Logged in as guest."""
-    console = open_console()
-    console.log_in()
-    return console
+def console(shared_console: Console) -> Iterator[Console]:
+    """Logged in as guest, as if it had just been opened."""
+    shared_console.begin()
+    yield shared_console
+    shared_console.assert_sound()
 
 
 @pytest.fixture

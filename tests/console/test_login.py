@@ -126,7 +126,8 @@ def test_a_session_whose_time_is_over_ends_without_asking_the_broker(console: Co
     console.page.evaluate(
         """() => {
             const kept = JSON.parse(sessionStorage.getItem('leveret.session'));
-            sessionStorage.setItem('leveret.session', JSON.stringify({...kept, expiresMs: Date.now() - 1}));
+            const expiresMs = Date.now() - 1;
+            sessionStorage.setItem('leveret.session', JSON.stringify({...kept, expiresMs}));
         }"""
     )
     console.page.reload()

@@ -23,6 +23,7 @@ const state = {
   shown: null, // the view whose data is on the page
   hash: null,
   rounds: 0,
+  stale: false, // vhosts have come or gone
 };
 const poller = new Poller(refresh, POLL_MS);
 
@@ -92,6 +93,7 @@ async function loadContext(signal) {
     api.get(api.path("vhosts"), {}, signal),
     state.etl ?? hasEtl(signal),
   ]);
+  state.stale = false;
   Object.assign(state, { cluster: overview.cluster_name, version: overview.product_version, vhosts: vhosts.map((each) => each.name), etl });
 }
 
@@ -103,7 +105,9 @@ async function renew() {
 
 // Showing views
 
-function selectedVhost() {
+/** The one that lists are of; empty for all. */
+function currentVhost() {
+  if (state.vhosts.length === 1) return state.vhosts[0];
   const kept = sessionStorage.getItem(VHOST_KEY) ?? "";
   return state.vhosts.includes(kept) ? kept : "";
 }
@@ -143,7 +147,7 @@ function context(view, params, query) {
     view,
     params,
     query,
-    vhost: state.vhosts.length === 1 ? state.vhosts[0] : selectedVhost(),
+    vhost: currentVhost(),
     vhosts: state.vhosts,
     user: session.user,
     signal: undefined,
@@ -160,7 +164,14 @@ function context(view, params, query) {
       }
     },
     reload: () => poller.soon(),
+    /** The same, with the vhosts that there are. */
+    reloadAll: () => {
+      state.stale = true;
+      return poller.soon();
+    },
+    alone: (task) => poller.alone(task),
     go: (parts, asked) => {
+      poller.stop(); // what was shown may be gone: it is not asked for again
       location.hash = link(parts, asked);
     },
     setQuery(patch) {
@@ -177,9 +188,9 @@ async function refresh(signal) {
   ctx.signal = signal;
   try {
     if (wantsRenewal()) await renew();
-    if (state.away || state.rounds % CONTEXT_EVERY === CONTEXT_EVERY - 1) {
+    if (state.away || state.stale || state.rounds % CONTEXT_EVERY === CONTEXT_EVERY - 1) {
       await loadContext(signal);
-      ctx.vhosts = state.vhosts;
+      Object.assign(ctx, { vhosts: state.vhosts, vhost: currentVhost() });
     }
     state.rounds += 1;
     const data = await ctx.view.load(ctx);

@@ -66,19 +66,20 @@ export function drawer(title, ...children) {
 }
 
 /** A button that does something; `question` is asked first. */
-export function action(ctx, { text, label, run, question, danger = false, disabled = false }) {
+export function action(ctx, { text, label, run, question, danger = false, disabled = false, reload }) {
   const onclick = async (event) => {
     const button = event.currentTarget;
     if (question && !(await ask(question))) return;
     button.disabled = true;
     try {
-      const said = await run();
+      // Alone: what asks about a thing while it is deleted would only hear that it is gone.
+      const said = await ctx.alone(run);
       if (said) say(said);
-      await ctx.reload();
     } catch (error) {
       complain(error);
     } finally {
       button.disabled = false;
+      (reload ?? ctx.reload)();
     }
   };
   return h("button", { type: "button", class: danger ? "danger" : null, "aria-label": label, disabled, onclick }, text);

@@ -7,6 +7,7 @@ export class Poller {
     this._pauseMs = pauseMs;
     this._timer = null;
     this._running = null;
+    this._held = false;
     document.addEventListener("visibilitychange", () => {
       if (document.hidden) clearTimeout(this._timer);
       else if (this._aborter) this.soon();
@@ -27,12 +28,24 @@ export class Poller {
     this._running = null;
   }
 
+  /** Do something else, with no run under way or beginning meanwhile. */
+  async alone(task) {
+    clearTimeout(this._timer);
+    await this._running;
+    this._held = true;
+    try {
+      return await task();
+    } finally {
+      this._held = false;
+    }
+  }
+
   /** Run now; a run that is under way is waited for, since it may have looked before a change. */
   async soon() {
     clearTimeout(this._timer);
     const aborter = this._aborter;
     await this._running;
-    if (!aborter || aborter !== this._aborter || this._running) return this._running;
+    if (this._held || !aborter || aborter !== this._aborter || this._running) return this._running;
     this._running = this._once(aborter);
     return this._running;
   }

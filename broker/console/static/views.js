@@ -1,6 +1,7 @@
 // All views, by their addresses, and where the navigation has them.
 
 import { get, path } from "./api.js";
+import { h } from "./dom.js";
 import { may } from "./session.js";
 import { channel, channels } from "./views/channels.js";
 import { connection, connections } from "./views/connections.js";
@@ -55,7 +56,7 @@ const NOWHERE = {
   title: () => "Not found",
   nav: "",
   load: async () => null,
-  show: () => "There is no such page.",
+  show: () => h("p", { class: "empty" }, "There is no such page."),
 };
 
 export function findView(parts) {

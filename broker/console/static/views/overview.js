@@ -13,10 +13,9 @@ export const overview = {
   nav: "overview",
 
   async load(ctx) {
-    const totals = ctx.get(path("overview"), ageQuery(ageOf(ctx)));
-    const nodes = may.watch() ? await ctx.tryGet(path("nodes")) : null;
-    const cluster = nodes && nodes.length > 1 ? await ctx.tryGet(path("cluster")) : null;
-    return { totals: await totals, nodes, cluster };
+    const [totals, nodes] = await Promise.all([ctx.get(path("overview"), ageQuery(ageOf(ctx))), may.watch() ? ctx.tryGet(path("nodes")) : null]);
+    const cluster = nodes?.length > 1 ? await ctx.tryGet(path("cluster")) : null;
+    return { totals, nodes, cluster };
   },
 
   show(ctx, { totals, nodes, cluster }) {

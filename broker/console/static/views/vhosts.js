@@ -38,7 +38,7 @@ function addForm(ctx) {
       await put(path("vhosts", values.name), { description: values.description, tags: values.tags });
       return `Virtual host “${values.name}” is added.`;
     },
-    after: () => ctx.reload(),
+    after: () => ctx.reloadAll(),
   });
 }
 
@@ -48,6 +48,7 @@ function deletion(ctx, row) {
     label: `Delete virtual host ${row.name}`,
     danger: true,
     question: { title: "Delete this virtual host?", text: `“${row.name}” goes for good: its queues with all that is in them, its exchanges, permissions and policies. Connections to it end.`, yes: "Delete it all" },
+    reload: () => ctx.reloadAll(),
     run: async () => {
       await remove(path("vhosts", row.name));
       return `Virtual host “${row.name}” is deleted.`;
