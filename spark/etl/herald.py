@@ -10,6 +10,7 @@ import http.client
 import json
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -21,8 +22,15 @@ JOIN_S: Final = 10.0
 
 
 class Herald:
-    def __init__(self, url: str, credentials: tuple[str, str], job: str) -> None:
-        """`url`: of the broker's HTTP port. Raises ValueError."""
+    def __init__(
+        self,
+        url: str,
+        credentials: tuple[str, str],
+        job: str,
+        renewed: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
+        """`url`: of the broker's HTTP port. `renewed` says what has changed when there was no news
+        for a while. Raises ValueError."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url!r} is not an http or https address")
@@ -30,6 +38,7 @@ class Herald:
         self._path = f"{parts.path.rstrip('/')}/api/etl/jobs/{quote(job, safe='')}"
         login = base64.b64encode(":".join(credentials).encode()).decode()
         self._headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
+        self._renewed = renewed
         self._news: dict[str, Any] | None = None
         self._changed = threading.Event()
         self._stop = threading.Event()
@@ -50,17 +59,19 @@ class Herald:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._changed.wait(EVERY_S)
+            is_news = self._changed.wait(EVERY_S)
             self._changed.clear()
-            self._put()
+            self._put({} if is_news else self._renewed())
             self._stop.wait(PAUSE_S)
         if self._changed.is_set():
-            self._put()
+            self._put({})
 
-    def _put(self) -> None:
+    def _put(self, changes: dict[str, Any]) -> None:
         news = self._news
         if news is None:
             return
+        if changes and not self._changed.is_set():
+            news = self._news = news | changes
         try:
             problem = self._ask(json.dumps(news).encode())
         except (OSError, http.client.HTTPException) as error:

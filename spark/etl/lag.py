@@ -4,8 +4,10 @@ One chunk of each partition that has unread records is fetched, and of that one 
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from broker.protocol.stream_errors import StreamError
@@ -61,36 +63,58 @@ def _offsets(said: object) -> dict[Partition, int]:
         return {}
 
 
+def reached(progress: Mapping[str, Any]) -> dict[Partition, int]:
+    """Where a micro-batch ended."""
+    found: dict[Partition, int] = {}
+    for source in _sources(progress):
+        found |= _offsets(source.get("endOffset"))
+    return found
+
+
 class Lag:
+    """Any thread may ask."""
+
     def __init__(self, url: str | None, now_s: Callable[[], float] = time.time) -> None:
-        self._client = None
+        self._client: StreamClient | None = None
         if url is not None:
             self._client = StreamClient(Address.of_url(url), name="etl lag", timeout_s=TIMEOUT_S)
         self._now_s = now_s
         self._pause_until = 0.0
+        self._reached: dict[Partition, int] = {}
+        self._lock = threading.Lock()
 
     def seconds(self, progress: Mapping[str, Any]) -> float:
-        """Never raises: what cannot be known is 0."""
+        """When a micro-batch is done. Never raises: what cannot be known is 0."""
         waiting = unread(progress)
-        if not waiting or self._client is None or time.monotonic() < self._pause_until:
-            return 0.0
+        self._reached = reached(progress)
         largest = sorted(waiting, key=lambda each: -waiting[each][1])[:PARTITIONS_MAX]
-        try:
-            oldest = [self._time_ms(each, waiting[each][0]) for each in largest]
-        except StreamError as error:
-            _LOG.info("how far behind the job is cannot be known now: %s", error)
-            self._pause_until = time.monotonic() + PAUSE_S
-            return 0.0
-        times = [each for each in oldest if each is not None]
-        return max(0.0, self._now_s() - min(times) / 1000) if times else 0.0
+        return self._age_s({each: waiting[each][0] for each in largest})
+
+    def seconds_now(self) -> float:
+        """While the next one is under way: what is in it is not read before it is done."""
+        return self._age_s(dict(islice(self._reached.items(), PARTITIONS_MAX)))
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
 
-    def _time_ms(self, partition: Partition, offset: int) -> int | None:
-        assert self._client is not None
-        fetched = self._client.fetch(*partition, offset, max_bytes=1)
+    def _age_s(self, places: Mapping[Partition, int]) -> float:
+        """Of the oldest record at these offsets or behind."""
+        with self._lock:
+            if not places or self._client is None or time.monotonic() < self._pause_until:
+                return 0.0
+            try:
+                times = [self._time_ms(self._client, *each) for each in places.items()]
+            except StreamError as error:
+                _LOG.info("how far behind the job is cannot be known now: %s", error)
+                self._pause_until = time.monotonic() + PAUSE_S
+                return 0.0
+        known = [each for each in times if each is not None]
+        return max(0.0, self._now_s() - min(known) / 1000) if known else 0.0
+
+    def _time_ms(self, client: StreamClient, partition: Partition, offset: int) -> int | None:
+        fetched = client.fetch(*partition, offset, max_bytes=1)
         for piece in slices(fetched, offset, END):
             return piece.chunk.records(piece.start, piece.start + 1)[0].timestamp_ms
         return None

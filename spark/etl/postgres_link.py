@@ -1,7 +1,8 @@
 """The driver's connection to PostgreSQL: it holds the job's lock, and commits its batches.
 
 The lock is the session's, so it is gone with the connection, and whoever writes must hold it: the
-transaction runs on the very connection that has it.
+transaction runs on the very connection that has it. Locks are of the whole database, and jobs of a
+schema: its name is part of the lock.
 """
 
 import hashlib
@@ -90,8 +91,10 @@ class Link:
 
     def _lock(self, connection: Connection) -> None:
         deadline = time.monotonic() + self._lock_wait_s
-        asking, key = text("SELECT pg_try_advisory_lock(:key)"), {"key": lock_key(self.name)}
+        asking = text("SELECT pg_try_advisory_lock(:key)")
         with connection.begin():
+            schema = connection.execute(text("SELECT current_schema()")).scalar()
+            key = {"key": lock_key(f"{schema}/{self.name}")}
             if (connection.dialect.server_version_info or (0,)) >= (14,):
                 connection.exec_driver_sql(f"SET client_connection_check_interval = {NOTICE_MS}")
         while True:

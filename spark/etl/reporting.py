@@ -45,7 +45,6 @@ class Reporter:
         self._job = job
         self._store = store
         self._now_s = now_s
-        self._herald = Herald(broker_http_url, credentials, job) if broker_http_url else None
         self._lag = Lag(stream_url, now_s)
         self._rate = ErrorRate(alarm_rate, alarm_window_s)
         self._alarm = False
@@ -53,6 +52,9 @@ class Reporter:
         self._letters = 0
         self._count_at = 0.0
         self._news: dict[str, Any] = {}
+        self._herald: Herald | None = None
+        if broker_http_url is not None:
+            self._herald = Herald(broker_http_url, credentials, job, self._renewed)
         self._tell(RUNNING, None)
 
     @property
@@ -137,6 +139,11 @@ class Reporter:
                 "rows_per_second": round(metric.processed / seconds, 1) if seconds else 0.0,
             }
         self._herald.tell(dict(self._news))
+
+    def _renewed(self) -> dict[str, Any]:
+        """While a micro-batch takes long, or none is needed; in the herald's thread."""
+        lag_seconds = round(self._lag.seconds_now(), 3)
+        return {"lag_seconds": lag_seconds, "dead_letters": self._count(self._now_s())}
 
     def _count(self, now_s: float) -> int:
         if now_s - self._count_at >= COUNT_EVERY_S:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -11,6 +12,7 @@ from clients.streams import connect
 from spark.etl import dead_letters, letters_table, replaying
 from spark.etl.dead_letters import dlq_of
 from spark.etl.follower import DeadLetterFollower
+from spark.etl.lag import Lag
 from spark.etl.letters_table import Selection
 from spark.etl.replaying import Replayer
 from spark.etl.reporting import Reporter
@@ -250,6 +252,22 @@ def test_status_shows_jobs_and_the_broker_their_state(etl, broker, api, client, 
     assert job in out
     assert "failed" in out
     api.call("DELETE", "etl", "jobs", job)
+
+
+def test_a_job_that_is_held_up_falls_behind_while_its_batch_takes_long(amqp_url, client, topic):
+    ahead_s = 100.0
+    lag = Lag(amqp_url, now_s=lambda: time.time() + ahead_s)
+    ends = {topic: {"0": 2, "1": 0}}
+    with client.producer(topic) as producer:
+        for _ in range(2):
+            producer.send(b"read", partition=0)
+    source = {"startOffset": {topic: {}}, "endOffset": ends, "latestOffset": ends}
+    assert lag.seconds({"sources": [source]}) == 0
+    assert lag.seconds_now() == 0
+    with client.producer(topic) as producer:
+        producer.send(b"not read", partition=1)
+    assert lag.seconds_now() >= ahead_s
+    lag.close()
 
 
 def test_an_alarm_is_told_when_too_many_records_fail(broker, api, local_store, caplog):
