@@ -135,6 +135,9 @@ class Ask:
         uses = self.schemas.uses(schema_id, deleted=deleted)
         return [use for use in uses if self.may_read(use[0])]
 
+    def may_read_schema(self, schema_id: int) -> bool:
+        return any(self.may_read(name) for name, _ in self.schemas.uses(schema_id, deleted=True))
+
 
 def checked_subject(name: str) -> str:
     """Without the name of the default context. Raises RegistryError."""

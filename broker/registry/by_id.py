@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from broker.registry.state import Schema
 
 CONTEXT: Final = "."
+PAGE_MAX: Final = 1000  # schemas in a list, as Confluent's has it
+PAGE_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 async def _find(ask: Ask) -> Schema:
@@ -28,7 +30,7 @@ async def _find(ask: Ask) -> Schema:
 
 
 def _readable(ask: Ask, schema: Schema) -> Schema:
-    if not ask.readable_uses(schema.id):
+    if not ask.may_read_schema(schema.id):
         raise errors.denied(ask.call.user.name, "Read", f"Schema: {schema.id}")
     return schema
 
@@ -84,12 +86,22 @@ async def _find_guid(ask: Ask) -> Schema:
 
 
 async def list_schemas(ask: Ask) -> list[dict[str, Any]]:
+    """A page of them: of so many that an answer stays small enough to be held in memory."""
     latest = ask.flag("latestOnly")
     found: list[tuple[str, int]] = []
-    for subject in wanted_subjects(ask):
+    for subject in await wanted_subjects(ask):
         numbers = shown_versions(ask, subject)
         found += [(subject, number) for number in (numbers[-1:] if latest else numbers)]
-    return [version_row(ask.schemas, *each) for each in ask.page(found)]
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for subject, number in ask.page(found)[:PAGE_MAX]:
+        if number not in ask.schemas.subjects.get(subject, {}):
+            continue  # gone meanwhile
+        rows.append(version_row(ask.schemas, subject, number))
+        size += len(rows[-1]["schema"])
+        if size > PAGE_BYTES_MAX:
+            break
+    return rows
 
 
 async def list_types(_ask: Ask) -> list[str]:

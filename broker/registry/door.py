@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
+
 from broker.http.admin import Call
 from broker.http.auth import log_in
 from broker.http.messages import HttpError, Request, Response
@@ -29,6 +31,7 @@ VERSION: Final = f"{SUBJECT}/versions/{{version}}"
 CHECK: Final = "/compatibility/subjects/{subject}/versions"
 ID: Final = "/schemas/ids/{id}"
 _JSON: Final = "application/json"
+_SHORT: Final = 20  # rows
 
 
 class SchemaRegistry:
@@ -84,7 +87,7 @@ class SchemaRegistry:
     def _add(self, router: Router, method: str, pattern: str, handler: Handler) -> None:
         async def answer(request: Request) -> Response:
             try:
-                return _response(request, await self._answer(handler, request))
+                return await _response(request, await self._answer(handler, request))
             except HttpError as error:
                 raise errors.from_http(error) from None
             except AMQPError as error:
@@ -108,11 +111,18 @@ class SchemaRegistry:
         return value
 
 
-def _response(request: Request, value: Any) -> Response:
+async def _json(value: Any) -> str:
+    """A list of schemas takes a while; any other answer is short."""
+    if isinstance(value, list) and len(value) > _SHORT and isinstance(value[0], dict):
+        return await trio.to_thread.run_sync(json.dumps, value)
+    return json.dumps(value)
+
+
+async def _response(request: Request, value: Any) -> Response:
     """A text is a schema, and JSON as it is."""
     accepted = request.headers.get("accept", "")
     plain = _JSON in accepted and "vnd.schemaregistry" not in accepted
-    body = value if isinstance(value, str) else json.dumps(value)
+    body = value if isinstance(value, str) else await _json(value)
     return Response(
         headers={"Content-Type": _JSON if plain else errors.CONTENT_TYPE},
         body=body.encode() + b"\n",

@@ -49,7 +49,7 @@ AVRO: Final = "AVRO"
 
 SUBJECTS_MAX: Final = 50_000
 VERSIONS_MAX: Final = 1000  # of a subject: a transitive level compares with them all
-STORED_BYTES_MAX: Final = 128 * 1024 * 1024  # of all texts: they are in memory on every node
+STORED_BYTES_MAX: Final = 64 * 1024 * 1024  # of all texts: they are in memory on every node
 
 KINDS: Final = frozenset(
     {
@@ -150,15 +150,19 @@ class Schemas:
 
     def referrers(self, subject: str, version: int) -> list[int]:
         """Ids of schemas that refer to a version and are not deleted."""
-        return [each for each in self._referrers.get((subject, version), ()) if self.uses(each)]
+        ids = self._referrers.get((subject, version), ())
+        return [each for each in ids if self._is_live(each)]
 
     def find(self, subject: str, digest: bytes, *, deleted: bool = False) -> int | None:
         """The version by which a subject has this schema, the newest if there are several."""
         schema_id = self.by_digest.get(digest)
-        if schema_id is None:
-            return None
-        numbers = [v for s, v in self.uses(schema_id, deleted=deleted) if s == subject]
-        return max(numbers, default=None)
+        numbers = self.versions(subject, deleted=deleted)
+        versions = self.subjects.get(subject, {})
+        return next((n for n in reversed(numbers) if versions[n].schema_id == schema_id), None)
+
+    def _is_live(self, schema_id: int) -> bool:
+        uses = self._uses.get(schema_id, ())
+        return any(not self.subjects[subject][number].deleted for subject, number in uses)
 
     def token(self, subject: str) -> bytes:
         """Stands for all of a subject that a change to it is decided by."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from broker.registry import errors
 from broker.registry.candidates import judge, read_candidate, unit_of
 from broker.registry.changing import Changer, commit, tokens
@@ -17,32 +19,36 @@ if TYPE_CHECKING:
     from broker.registry.candidates import Candidate
 
 _ALL_CONTEXTS = (":*:", ":.:")  # what a prefix of subjects may begin with
+_AT_A_TIME = 200  # names, between which others have their turn
 
 
 # Reading
 
 
-def wanted_subjects(ask: Ask) -> list[str]:
+async def wanted_subjects(ask: Ask) -> list[str]:
     """By prefix, those that the user may read."""
     prefix = ask.text("subjectPrefix")
     for context in _ALL_CONTEXTS:
         prefix = prefix.removeprefix(context)
-    return sorted(
-        name for name in ask.schemas.subjects if name.startswith(prefix) and ask.may_read(name)
-    )
+    found: list[str] = []
+    for number, name in enumerate(sorted(n for n in ask.schemas.subjects if n.startswith(prefix))):
+        if number % _AT_A_TIME == 0:
+            await trio.lowlevel.checkpoint()  # there may be very many
+        if ask.may_read(name):
+            found.append(name)
+    return found
 
 
 def shown_versions(ask: Ask, subject: str) -> list[int]:
     """With those that are deleted, or only them, if the request says so."""
-    every = ask.schemas.versions(subject, deleted=True)
-    live = ask.schemas.versions(subject)
     if ask.flag("deletedOnly", "deleted_only"):
-        return [number for number in every if number not in live]
-    return every if ask.flag("deleted") else live
+        there = ask.schemas.subjects.get(subject, {})
+        return [number for number, version in there.items() if version.deleted]
+    return ask.schemas.versions(subject, deleted=ask.flag("deleted"))
 
 
 async def list_subjects(ask: Ask) -> list[str]:
-    names = wanted_subjects(ask)
+    names = await wanted_subjects(ask)
     if ask.flag("deletedOnly", "deleted_only"):
         return ask.page([name for name in names if not ask.schemas.versions(name)])
     return ask.page([name for name in names if shown_versions(ask, name)])
@@ -70,7 +76,7 @@ async def get_text(ask: Ask) -> str:
 async def get_referrers(ask: Ask) -> list[int]:
     subject = ask.require_read()
     ids = ask.schemas.referrers(subject, ask.version(deleted=True))
-    return ask.page([each for each in ids if ask.readable_uses(each)])
+    return ask.page([each for each in ids if ask.may_read_schema(each)])
 
 
 async def get_with_metadata(ask: Ask) -> dict[str, Any]:
