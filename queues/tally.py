@@ -20,7 +20,7 @@ FIELDS: Final = (
 class Tally:
     """Of a queue, a channel, or all channels that are closed: counters that only grow."""
 
-    __slots__ = (*FIELDS, "changed")
+    __slots__ = (*FIELDS, "changed", "expecting")
 
     def __init__(self) -> None:
         self.publish = 0
@@ -34,8 +34,10 @@ class Tally:
         self.get_empty = 0
         self.redeliver = 0
         self.ack = 0
+        self.expecting = 0  # of those published: to be confirmed
         self.changed = True  # since somebody looked: this, or anything else about the thing
 
     def add(self, other: "Tally") -> None:
         for name in FIELDS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.expecting += other.expecting

@@ -134,6 +134,7 @@ class Channel:
         tally = self.deliveries.tally
         if self.publisher.confirms is not None:
             tally.confirm = self.publisher.confirms.confirmed
+            tally.expecting = tally.publish
         return tally
 
     def statistics(self) -> ChannelStatistics:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from broker.node import Node
 
 AMQP: Final = "amqp091"
+ENDPOINT: Final = "aggregated"  # what RabbitMQ calls sums, as newer dashboards ask for them
 CLIENT_VERSION: Final = metadata.version("prometheus-client")
 # Counters of channels: RabbitMQ's name → of the tally.
 CHANNEL_COUNTERS: Final = {
@@ -65,6 +66,7 @@ CHANNEL_COUNTERS: Final = {
 }
 GLOBAL_COUNTERS: Final = {
     "messages_received": ("publish",),
+    "messages_received_confirm": ("expecting",),
     "messages_confirmed": ("confirm",),
     "messages_unroutable_returned": ("return_unroutable",),
     "messages_unroutable_dropped": ("drop_unroutable",),
@@ -133,11 +135,15 @@ class _Collector:
         identity = GaugeMetricFamily(
             "rabbitmq_identity_info",
             "RabbitMQ node & cluster identity info",
-            labels=("rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id"),
+            labels=(
+                *("rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id"),
+                "rabbitmq_endpoint",
+            ),
         )
         name = self._site.cluster_name()
         permanent = self._site.where.cluster_id or str(uuid5(NAMESPACE_URL, self._site.node_name))
-        identity.add_metric((self._site.node_name, name, f"leveret-{permanent}"), 1)
+        permanent = f"leveret-{permanent}"
+        identity.add_metric((self._site.node_name, name, permanent, ENDPOINT), 1)
         yield identity
 
     def _alarms(self) -> Iterator[Metric]:
@@ -277,9 +283,15 @@ class _Collector:
         past = (node.past_received_bytes, node.past_sent_bytes)
         yield _counter("connection_incoming_bytes", text.format("received"), received + past[0])
         yield _counter("connection_outgoing_bytes", text.format("sent"), sent + past[1])
-        yield from self._messages(len(consumers))
+        publishers = sum(channel.tally().publish > 0 for channel in channels)
+        for name, value in (("consumers", len(consumers)), ("publishers", publishers)):
+            text = f"Current number of {name}"
+            gauge = GaugeMetricFamily(f"rabbitmq_global_{name}", text, labels=("protocol",))
+            gauge.add_metric((AMQP,), value)
+            yield gauge
+        yield from self._messages()
 
-    def _messages(self, consumers: int) -> Iterator[Metric]:
+    def _messages(self) -> Iterator[Metric]:
         tally = node_tally(self._node)
         for name, (field, text) in CHANNEL_COUNTERS.items():
             yield _counter(f"channel_{name}", text, getattr(tally, field))
@@ -294,8 +306,3 @@ class _Collector:
             total = CounterMetricFamily(f"rabbitmq_global_{name}", name, labels=("protocol",))
             total.add_metric((AMQP,), value)
             yield total
-        gauge = GaugeMetricFamily(
-            "rabbitmq_global_consumers", "Current number of consumers", labels=("protocol",)
-        )
-        gauge.add_metric((AMQP,), consumers)
-        yield gauge

@@ -48,9 +48,37 @@ DASHBOARD = [
     "rabbitmq_channels_closed_total",
     "rabbitmq_connections_opened_total",
     "rabbitmq_connections_closed_total",
-    "rabbitmq_global_messages_received_total",
-    "rabbitmq_global_messages_routed_total",
     "process_start_time_seconds",
+]
+# Labels that its queries and tables name.
+LABELS = {
+    "rabbitmq_identity_info": {
+        *("rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id"),
+        "rabbitmq_endpoint",
+    },
+    "rabbitmq_build_info": {
+        *("rabbitmq_version", "prometheus_plugin_version", "prometheus_client_version"),
+        "erlang_version",
+    },
+}
+# What its newer versions ask for, by protocol.
+GLOBAL = [
+    "rabbitmq_global_messages_received_total",
+    "rabbitmq_global_messages_received_confirm_total",
+    "rabbitmq_global_messages_routed_total",
+    "rabbitmq_global_messages_confirmed_total",
+    "rabbitmq_global_messages_unroutable_dropped_total",
+    "rabbitmq_global_messages_unroutable_returned_total",
+    "rabbitmq_global_messages_delivered_total",
+    "rabbitmq_global_messages_delivered_consume_manual_ack_total",
+    "rabbitmq_global_messages_delivered_consume_auto_ack_total",
+    "rabbitmq_global_messages_delivered_get_manual_ack_total",
+    "rabbitmq_global_messages_delivered_get_auto_ack_total",
+    "rabbitmq_global_messages_redelivered_total",
+    "rabbitmq_global_messages_acknowledged_total",
+    "rabbitmq_global_messages_get_empty_total",
+    "rabbitmq_global_publishers",
+    "rabbitmq_global_consumers",
 ]
 
 
@@ -69,7 +97,11 @@ def scrape(node: BrokerProcess, path: str = "/metrics", **headers: str):
 @pytest.mark.usefixtures("stage")
 def test_all_panels_of_the_dashboard_have_something_to_show(node: BrokerProcess) -> None:
     found = scrape(node)
-    assert [name for name in DASHBOARD if name not in found] == []
+    assert [name for name in (*DASHBOARD, *GLOBAL) if name not in found] == []
+    for name, labels in LABELS.items():
+        assert labels <= found[name][0][0].keys(), name
+    for name in GLOBAL:
+        assert [labels for labels, _ in found[name]] == [{"protocol": "amqp091"}], name
 
 
 def test_numbers_are_what_happened(node: BrokerProcess, stage: Stage) -> None:
@@ -83,8 +115,8 @@ def test_numbers_are_what_happened(node: BrokerProcess, stage: Stage) -> None:
     assert found["rabbitmq_queue_messages_ready"] == 14 + 19
     assert found["rabbitmq_queues"] == 3
     assert (found["rabbitmq_channels"], found["rabbitmq_consumers"]) == (2, 1)
-    labels = scrape(node)["rabbitmq_identity_info"][0][0]
-    assert set(labels) == {"rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id"}
+    assert found["rabbitmq_global_messages_received_confirm_total"] == 40
+    assert found["rabbitmq_global_publishers"] == 1
 
 
 def test_counters_never_go_back(node: BrokerProcess, stage: Stage) -> None:
