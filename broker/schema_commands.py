@@ -35,9 +35,10 @@ def schema() -> None:
 @node_options
 def list_schemas(client: AdminClient, prefix: str, *, deleted: bool, as_json: bool) -> None:
     """Show subjects with their versions."""
-    rows: list[dict[str, Any]] = client.at_root(
-        "GET", "schemas", subjectPrefix=prefix, deleted=str(deleted).lower()
-    )
+    rows: list[dict[str, Any]] = []
+    query = {"subjectPrefix": prefix, "deleted": str(deleted).lower()}
+    while page := client.at_root("GET", "schemas", offset=str(len(rows)), **query):
+        rows += page
     if as_json:
         print_json(rows)
         return
