@@ -10,6 +10,7 @@ from broker.management.listing import MISSING
 from broker.management.queue_rows import NO_COLLECTOR
 from broker.management.rates import OF_CHANNELS, OF_QUEUES, ZERO, View, message_stats
 from broker.management.sampler import CONNECTION_FIELDS, tally_values
+from broker.protocol.stream_wire import REQUEST_BYTES_MAX
 from queues.queue import Queue
 from queues.tally import FIELDS
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from broker.management.listing import Row
     from broker.management.rates import Ages
     from broker.management.sampler import Sampler
+    from broker.streams.login import Login
+    from broker.streams.session import StreamSession
     from queues.consumers import Consumer
 
 NO_TLS: Final = dict.fromkeys(
@@ -43,9 +46,9 @@ class Watch(NamedTuple):
     ages: Ages
 
 
-def connection_name(connection: Connection) -> str:
+def connection_name(connection: Connection | StreamSession) -> str:
     """As RabbitMQ names them: client's address -> this node's."""
-    return f"{connection.peer} -> {connection.origin.local}"
+    return f"{connection.origin.name} -> {connection.origin.local}"
 
 
 def channel_name(connection: Connection, channel: Channel) -> str:
@@ -92,6 +95,47 @@ def connection_row(connection: Connection, watch: Watch) -> Row:
         **({"user_provided_name": profile.client_name} if profile.client_name else {}),
         "user_who_performed_action": connection.user.name,
         "vhost": connection.vhost.name,
+    }
+
+
+def session_row(session: StreamSession, login: Login, watch: Watch) -> Row:
+    """A client of the stream protocol, which has no channels."""
+    host, port = _split(session.origin.local)
+    sampler = watch.sampler
+    view = View(sampler.other(session), CONNECTION_FIELDS, sampler.tick, watch.ages.data)
+    return {
+        **NO_TLS,
+        "auth_mechanism": "PLAIN",
+        "channel_max": 0,
+        "channels": 0,
+        "client_properties": {},
+        "connected_at": session.connected_ms,
+        "frame_max": REQUEST_BYTES_MAX,
+        "garbage_collection": NO_COLLECTOR,
+        "host": host,
+        "name": connection_name(session),
+        "node": watch.node,
+        "peer_host": session.origin.host,
+        "peer_port": session.origin.port,
+        "port": port,
+        "protocol": "stream",
+        "recv_cnt": session.reads,
+        "recv_oct": session.received_bytes,
+        "recv_oct_details": view.details("recv_oct"),
+        "reductions": 0,
+        "reductions_details": ZERO,
+        "send_cnt": 0,
+        "send_oct": session.sent_bytes,
+        "send_oct_details": view.details("send_oct"),
+        "send_pend": session.waiting_bytes,
+        "ssl": session.origin.encrypted,
+        "state": "running",
+        "timeout": 0,
+        "type": "network",
+        "user": login.user.name,
+        **({"user_provided_name": login.client} if login.client else {}),
+        "user_who_performed_action": login.user.name,
+        "vhost": login.vhost.name,
     }
 
 

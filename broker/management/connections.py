@@ -20,10 +20,11 @@ from broker.management.connection_rows import (
     connection_name,
     connection_row,
     consumer_row,
+    session_row,
 )
 from broker.management.listing import Row, answer_rows
 from broker.management.rates import ages_of
-from broker.management.totals import connections_of
+from broker.management.totals import connections_of, sessions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from broker.connection.connection import Connection
     from broker.http.admin import Elsewhere
     from broker.management.sampler import Sampler
+    from broker.streams.login import Login
+    from broker.streams.session import StreamSession
     from queues.raft.messages import NodeId
 
 CLOSED_BY_HAND = "Closed via management plugin"  # RabbitMQ's words
@@ -82,7 +85,8 @@ class _Routes:
 
     def _connection_rows(self, call: Call) -> list[Row]:
         watch = self._watch(call)
-        return [connection_row(connection, watch) for connection in visible(call)]
+        rows = [connection_row(connection, watch) for connection in visible(call)]
+        return rows + [session_row(*session, watch) for session in visible_sessions(call)]
 
     async def connection(self, call: Call) -> Response:
         return await _one(call, "name", self._connection_rows)
@@ -96,7 +100,7 @@ class _Routes:
 
     async def close(self, call: Call) -> Response:
         name = call.parameter("name")
-        for connection in visible(call):
+        for connection, _ in closable(call):
             if connection_name(connection) == name:
                 connection.close(call.request.headers.get("x-reason", CLOSED_BY_HAND))
                 return Response(status=204)
@@ -104,8 +108,8 @@ class _Routes:
 
     async def close_all_of(self, call: Call) -> Response:
         user = call.parameter("user")
-        for connection in visible(call):
-            if connection.user.name == user:
+        for connection, name in closable(call):
+            if name == user:
                 connection.close(call.request.headers.get("x-reason", CLOSED_BY_HAND))
         await gather(call, [])
         return Response(status=204)
@@ -205,6 +209,20 @@ def visible(call: Call) -> list[Connection]:
     if call.user.tags & MONITORS:
         return every
     return [connection for connection in every if connection.user.name == call.user.name]
+
+
+def visible_sessions(call: Call) -> list[tuple[StreamSession, Login]]:
+    """The same of clients of the stream protocol."""
+    every = sessions_of(call.node)
+    if call.user.tags & MONITORS:
+        return every
+    return [(one, login) for one, login in every if login.user.name == call.user.name]
+
+
+def closable(call: Call) -> list[tuple[Connection | StreamSession, str]]:
+    """Connections of all kinds that the caller sees, and the names of their users."""
+    sessions = [(one, login.user.name) for one, login in visible_sessions(call)]
+    return [*((one, one.user.name) for one in visible(call)), *sessions]
 
 
 async def gather(call: Call, rows: list[Row]) -> list[Row]:

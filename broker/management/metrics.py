@@ -20,7 +20,7 @@ from broker.connection.handshake import SERVER_PROPERTIES
 from broker.etl_jobs.series import series
 from broker.http.messages import Request, Response
 from broker.management.nodes import SOCKETS_SHARE, files_max
-from broker.management.totals import connections_of, node_tally
+from broker.management.totals import connections_of, node_tally, sessions_of
 from queues.queue import Queue
 from queues.stream.names import INTERNAL
 
@@ -244,7 +244,11 @@ class _Collector:
         consumers = [c for channel in channels for c in channel.deliveries.consumers.values()]
         trackers = [c.publisher.confirms for c in channels if c.publisher.confirms is not None]
         for name, text, value in (
-            ("connections", "Connections currently open", len(connections)),
+            (
+                "connections",
+                "Connections currently open",
+                len(connections) + len(sessions_of(node)),
+            ),
             ("channels", "Channels currently open", len(channels)),
             ("consumers", "Consumers currently connected", len(consumers)),
             ("channel_consumers", "Consumers on a channel", len(consumers)),

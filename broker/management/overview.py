@@ -17,6 +17,7 @@ from broker.management.totals import (
     TOTAL_FIELDS,
     connections_of,
     node_tally,
+    sessions_of,
 )
 from queues.stream.names import INTERNAL
 
@@ -112,7 +113,7 @@ def node_part(call: Call, sampler: Sampler) -> Row:
         },
         "object_totals": {
             "channels": len(channels),
-            "connections": len(connections),
+            "connections": len(connections) + len(sessions_of(call.node)),
             "consumers": sum(len(channel.deliveries.consumers) for channel in channels),
         },
     }

@@ -12,6 +12,7 @@ from broker.connection.connection import Connection
 from broker.management.history import TICK_MS, Levels, Series
 from broker.management.totals import NODE_FIELDS, TOTAL_FIELDS, node_tally, node_values
 from broker.management.whereabouts import led_here
+from broker.streams.session import StreamSession
 from queues.queue import Queue
 from queues.tally import FIELDS, Tally
 
@@ -143,6 +144,8 @@ class Sampler:
                 found[connection] = (connection.received_bytes, connection.outbox.sent_bytes)
                 for channel in connection.channels:
                     found[channel] = tally_values(channel.tally())
+            elif isinstance(connection, StreamSession):
+                found[connection] = (connection.received_bytes, connection.sent_bytes)
         others: dict[Hashable, Series] = {}
         for thing, values in found.items():
             series = others[thing] = self._others.get(thing) or Series(len(values))

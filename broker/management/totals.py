@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from broker.connection.connection import Connection
+from broker.streams.session import StreamSession
 from queues.tally import FIELDS, Tally
 
 if TYPE_CHECKING:
     from broker.node import Node
+    from broker.streams.login import Login
 
 CHURN_FIELDS: Final = (
     "connection_created",
@@ -30,6 +32,12 @@ NODE_FIELDS: Final = (*CHURN_FIELDS, *USAGE_FIELDS)
 def connections_of(node: Node) -> list[Connection]:
     """Those of AMQP clients that are logged in."""
     return [one for one in node.connections if isinstance(one, Connection) and one.is_open]
+
+
+def sessions_of(node: Node) -> list[tuple[StreamSession, Login]]:
+    """Those of clients of the stream protocol that are logged in, and as whom."""
+    sessions = [one for one in node.connections if isinstance(one, StreamSession)]
+    return [(one, login) for one in sessions if (login := one.login) is not None]
 
 
 def node_tally(node: Node) -> Tally:

@@ -36,6 +36,7 @@ class AnswerSender:
         self._wake = trio.Event()
         self._drained = trio.Event()
         self.size_bytes = 0
+        self.sent_bytes = 0  # since it began
         self.broken = False
 
     def write(self, data: bytes) -> None:
@@ -136,6 +137,7 @@ class AnswerSender:
         if self.broken:
             return  # given up meanwhile
         self.size_bytes -= sent
+        self.sent_bytes += sent
         if sent == part.length:
             self._pieces.popleft()
         else:
@@ -152,6 +154,7 @@ class AnswerSender:
             views.append(piece)
         sent = self._transport.send_now(views)
         self.size_bytes -= sent
+        self.sent_bytes += sent
         for view in views:
             if sent < len(view):
                 pieces[0] = view[sent:]

@@ -60,7 +60,10 @@ class StreamSession:
         self._transport = transport
         self._node = node
         self._service = service
-        self._origin = origin
+        self.origin = origin
+        self.connected_ms = 0  # when its login was through
+        self.reads = 0
+        self.received_bytes = 0
         self._login: Login | None = None
         self._state = _State.OPENING
         self._buffer = FrameBuffer(OPENING_BYTES_MAX)
@@ -69,6 +72,20 @@ class StreamSession:
         self._reading = trio.CancelScope()
         self._room = trio.Event()  # requests may be taken again
         self._log = logs.get("stream").bind(peer=origin.name)
+
+    @property
+    def login(self) -> Login | None:
+        """Whose it is; None while it is not open."""
+        return self._login if self._state is _State.RUNNING else None
+
+    @property
+    def sent_bytes(self) -> int:
+        return self._sender.sent_bytes
+
+    @property
+    def waiting_bytes(self) -> int:
+        """To be sent."""
+        return self._sender.size_bytes
 
     # Life
 
@@ -99,6 +116,7 @@ class StreamSession:
 
     async def _open(self, received: bytes, *, full: bool) -> bool:
         """The login; whether it led to an open session."""
+        self.reads, self.received_bytes = 1, len(received)
         header = received[: len(PROTOCOL_HEADER)]
         if header != PROTOCOL_HEADER:
             self._log.warning("handshake_failed", reason="another version of the stream protocol")
@@ -122,11 +140,16 @@ class StreamSession:
             if not data:
                 self._log.warning("handshake_failed", reason="the client closed the socket")
                 return None
-            self._buffer.feed(data)
+            self._feed(data)
         return read_request(frame)
 
+    def _feed(self, data: bytes) -> None:
+        self.reads += 1
+        self.received_bytes += len(data)
+        self._buffer.feed(data)
+
     async def _log_in(self, request: Request, *, full: bool) -> bool:
-        found = await log_in(request, self._node, self._origin, full=full)
+        found = await log_in(request, self._node, self.origin, full=full)
         if isinstance(found, Refused):
             self._log.warning("handshake_refused", code=found.status, reason=found.text)
             self._sender.write(encode_refusal(request.correlation, request.operation, found))
@@ -136,6 +159,7 @@ class StreamSession:
 
     def _start(self, login: Login, request: Request) -> None:
         self._login = login
+        self.connected_ms = self._node.timers.now_ms()
         self._node.headcount.entered(login.user, login.vhost)
         if login.client:
             self.name = f"{self.name} - {login.client}"
@@ -175,7 +199,7 @@ class StreamSession:
             if not data:
                 self._state = _State.CLOSED
                 self._log.info("closed", reason="the client closed the socket")
-            self._buffer.feed(data)
+            self._feed(data)
         if scope.cancelled_caught and requests.idle and self._sender.idle:
             self._say_last(Refused(Status.IDLE, f"nothing was heard for {idle_s} s"))
 
@@ -221,6 +245,11 @@ class StreamSession:
         if login is not None and (what is login.user or what is login.vhost):
             self._say_last(Refused(Status.ACCESS_REFUSED, reason))
             self._reading.cancel()
+
+    def close(self, reason: str) -> None:
+        """An operator ends it."""
+        self._say_last(Refused(Status.SHUTTING_DOWN, reason))
+        self._reading.cancel()
 
     # What the node and the sender say
 
