@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
+import numpy as np
 import psycopg
 import pyarrow as pa
 from pyarrow import compute, csv
@@ -77,7 +78,9 @@ def connect(address: str) -> psycopg.Connection[Any]:
     deadline = time.monotonic() + CONNECT_S
     while True:
         try:
-            return psycopg.connect(address, connect_timeout=CONNECT_TIMEOUT_S)
+            connection = psycopg.connect(address, connect_timeout=CONNECT_TIMEOUT_S)
+            connection.execute("SET TIME ZONE 'UTC'")  # for what `encode` writes without a zone
+            return connection
         except psycopg.OperationalError:
             if time.monotonic() > deadline:
                 raise
@@ -90,7 +93,7 @@ def encode(batch: Any, writer: int, first_row: int) -> bytes:
         return b""
     count = batch.num_rows
     arrays = [pa.repeat(pa.scalar(writer, pa.int64()), count)]
-    arrays.append(pa.array(range(first_row, first_row + count), pa.int64()))
+    arrays.append(pa.array(np.arange(first_row, first_row + count, dtype=np.int64)))
     arrays += [_column(batch.column(place), name) for place, name in enumerate(batch.schema.names)]
     table = pa.table(arrays, names=[str(place) for place in range(len(arrays))])
     output = pa.BufferOutputStream()
@@ -105,7 +108,7 @@ def _column(array: Any, name: str) -> Any:
         shown = [None if value is None else "\\x" + value.hex() for value in array.to_pylist()]
         return pa.array(shown, pa.string())
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return array.cast(pa.timestamp("us", "UTC"))
+        return array.view(pa.timestamp(kind.unit))  # in UTC; Arrow writes zones very slowly
     if pa.types.is_null(kind):
         return array.cast(pa.string())
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):

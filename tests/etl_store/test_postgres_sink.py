@@ -49,7 +49,8 @@ def sinks(database):
         sink.close()
 
 
-def test_all_types_arrive_as_they_were(spark, sinks, tables) -> None:
+def test_all_types_arrive_as_they_were(spark, sinks, tables, database) -> None:
+    elsewhere = f"{database}%20-ctimezone%3DAsia/Tokyo"
     moment = dt.datetime(2026, 11, 17, 12, 30, 15, 123456)  # noqa: DTZ001 - as Spark gives it
     row = (
         *(True, 5, 6, 7, 2**62, 0.5, 0.1, Decimal("12345.678"), 'a "b"\n\\', bytearray(b"\0\xff")),
@@ -61,7 +62,7 @@ def test_all_types_arrive_as_they_were(spark, sinks, tables) -> None:
         "list array<int>, map map<string,int>, struct struct<a:int,b:string>"
     )
     frame = spark.createDataFrame([row, (None,) * 16], schema)
-    assert sinks("typed").write(frame, 0, "job", {})
+    assert sinks("typed", url=elsewhere).write(frame, 0, "job", {})
     first, second = tables.execute("SELECT * FROM typed ORDER BY b NULLS LAST").fetchall()
     assert second == (None,) * 16
     assert first[:9] == row[:9]
