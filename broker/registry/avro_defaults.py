@@ -3,9 +3,10 @@ does not look at. One that is not fails when a reader first needs it."""
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
-from broker.registry.avro_text import Budget, InvalidSchemaError, compact
+from broker.registry.avro_text import Budget, InvalidSchemaError
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
@@ -26,7 +27,7 @@ def check_defaults(schema: Any, budget: Budget) -> None:
         if one.type == "record":
             for field in one.fields:
                 if field.has_default and not _Fitting(budget).fits(field.type, field.default):
-                    shown = compact(field.default)[:_SHOWN_CHARS_MAX]
+                    shown = json.dumps(field.default)[:_SHOWN_CHARS_MAX]
                     raise InvalidSchemaError(
                         f"the default {shown} of field {field.name} in {one.fullname} "
                         f"is no {field.type.type}"

@@ -97,7 +97,12 @@ def is_within(value: object, depth_max: int) -> bool:
 
 def compact(value: object) -> str:
     """JSON without spaces, its keys in the order in which they came."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    try:
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except ValueError as error:  # half a character, or a number that is too large for JSON
+        raise InvalidSchemaError(f"it cannot be written as JSON: {error}") from None
+    return text
 
 
 def spelling(resolved: object) -> str:
@@ -266,6 +271,6 @@ def _is_decimal(node: dict[str, Any]) -> bool:
 
 
 def _quoted(value: object) -> str:
-    text = value if isinstance(value, str) else compact(value)
+    text = value if isinstance(value, str) else json.dumps(value)
     shown = text if len(text) <= _QUOTED_CHARS_MAX else text[:_QUOTED_CHARS_MAX] + "…"
     return repr(shown)

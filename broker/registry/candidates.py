@@ -11,7 +11,13 @@ from broker.off_loop import Threads
 from broker.registry import errors
 from broker.registry.asking import NUMBER_MAX, checked_subject, parse_version
 from broker.registry.avro_check import Parsed
-from broker.registry.avro_text import TEXT_BYTES_MAX, InvalidSchemaError, is_within
+from broker.registry.avro_text import (
+    NAME_CHARS_MAX,
+    TEXT_BYTES_MAX,
+    InvalidSchemaError,
+    compact,
+    is_within,
+)
 from broker.registry.levels import Unit, objections
 from broker.registry.state import AVRO, Reference
 
@@ -90,6 +96,8 @@ def _references(ask: Ask, given: object) -> Iterable[Reference]:
             isinstance(one.get(key), str) for key in ("name", "subject")
         ):
             raise errors.invalid_schema("a reference has a name, a subject and a version")
+        if len(one["name"]) > NAME_CHARS_MAX or not one["name"].isprintable():
+            raise errors.invalid_schema("the name of a reference is no name")
         subject = checked_subject(one["subject"])
         ask.require("read", subject)
         there = ask.schemas.versions(subject)
@@ -167,7 +175,11 @@ def _extra(body: dict[str, Any], name: str) -> dict[str, Any] | None:
         return None
     if not isinstance(value, dict) or not is_within(value, EXTRAS_DEPTH_MAX):
         raise errors.invalid_schema(f"{name} is to be an object, and not too deep")
-    if len(json.dumps(value)) > EXTRAS_BYTES_MAX:
+    try:
+        text = compact(value)
+    except InvalidSchemaError as error:
+        raise errors.invalid_schema(f"{name}: {error}") from None
+    if len(text) > EXTRAS_BYTES_MAX:
         raise errors.invalid_schema(f"{name} is longer than {EXTRAS_BYTES_MAX} bytes")
     return value
 

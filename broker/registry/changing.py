@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from broker import logs
+from broker.journal import encode_change
 from broker.protocol.errors import ChannelError
 from broker.registry import errors
 from broker.registry.state import CHANGED, REQUEST
@@ -63,6 +64,9 @@ async def commit(
         if node.catalog is not None:
             await call.changes(node.catalog, [REQUEST, conditions, list(changes)])
         else:
+            encode_change(
+                [REQUEST, conditions, list(changes)]
+            )  # what cannot be written is not made
             pairs = [(subject, seen[subject]) for subject in subjects]
             made = ask.schemas.carry_out(pairs, changes)
             if node.journal is not None:

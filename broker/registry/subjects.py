@@ -89,8 +89,9 @@ async def get_with_metadata(ask: Ask) -> dict[str, Any]:
         raise errors.subject_not_found(subject)
     for number in reversed(numbers):
         row = version_row(ask.schemas, subject, number)
-        properties = row.get("metadata", {}).get("properties") or {}
-        if all(properties.get(key) == value for key, value in wanted.items()):
+        properties = row.get("metadata", {}).get("properties")
+        told = properties if isinstance(properties, dict) else {}
+        if all(told.get(key) == value for key, value in wanted.items()):
             return row
     raise errors.schema_not_found()
 

@@ -256,7 +256,7 @@ def records(draw, kinds=TYPES):
 ALIKE = records(st.sampled_from(["int", "long", ["null", "int"], ["null", "long", "string"]]))
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(*(st.one_of(ALIKE, records()),) * 2)
 def test_what_is_said_to_be_readable_is_read_by_fastavro(reader, writer):
     assume(reads(reader, writer))
@@ -269,7 +269,7 @@ def test_what_is_said_to_be_readable_is_read_by_fastavro(reader, writer):
     assert got.keys() == {each["name"] for each in reader["fields"]}
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(*(st.one_of(ALIKE, records()),) * 3)
 def test_levels_say_nothing_that_pairs_do_not(first, second, new):
     units = [Unit(json.dumps(each), version=n) for n, each in enumerate((first, second), 1)]

@@ -40,6 +40,11 @@ HOSTILE = {
     "NaN": "NaN",
     "a huge number": '{"type":"fixed","name":"F","size":' + "9" * 5000 + "}",
     "a lone surrogate": '"\\ud800"',
+    "half a character in a note": json.dumps(record(doc="\ud800")),
+    "a number beyond all numbers": '{"type":"record","name":"R","fields":[],"x":1e999}',
+    "a default beyond all numbers": json.dumps(record(field("a", "double", default=1.0))).replace(
+        "1.0", "1e999"
+    ),
     "brackets": "[" * 100_000,
     "braces": '{"a":' * 100_000,
     "records in records": json.dumps(nested(DEPTH_MAX)),
@@ -75,6 +80,29 @@ def test_what_is_no_schema_is_refused_in_words(web, subject, text):
     assert answer.code == 42201, answer
     assert len(answer.json["message"]) < 5000
     assert web.call("GET", "subjects", subject, "versions").code == 40401
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"metadata": {"properties": {"a": "\ud800"}}},
+        {"metadata": {"x": float("inf")}},
+        {"ruleSet": {"x": "y" * 100_000}},
+        {"metadata": {"x": [[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]}},
+        {"references": [{"name": "\ud800", "subject": "s", "version": 1}]},
+        {"references": [{"name": "n", "subject": "s", "version": 1}] * 101},
+    ],
+)
+def test_what_else_comes_with_a_schema_is_looked_at(web, subject, unique, more):
+    assert web.register(subject, unique, **more).code == 42201
+    assert web.call("GET", "subjects", subject, "versions").code == 40401
+
+
+def test_odd_metadata_is_kept_and_found(web, subject, unique):
+    web.registered(subject, unique, metadata={"properties": 5})
+    path = ("subjects", subject, "metadata")
+    assert web.call("GET", *path).json["metadata"] == {"properties": 5}
+    assert web.call("GET", *path, key="a", value="b").code == 40403
 
 
 def test_a_schema_that_is_too_large_is_refused(web, subject):
