@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import Connection, Engine, Table, create_engine, event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
@@ -36,6 +37,12 @@ def read_url(text: str) -> URL:
     if kind not in _KNOWN:
         raise StoreError(f"{kind}: a store is in SQLite or in PostgreSQL")
     return url.set(drivername="postgresql+psycopg") if kind == "postgresql" else url
+
+
+def libpq_address(url: URL) -> str:
+    """The same PostgreSQL database, as psycopg takes it by itself."""
+    parts = url.translate_connect_args(username="user", database="dbname")
+    return make_conninfo("", **{**parts, **{name: str(text) for name, text in url.query.items()}})
 
 
 def open_engine(url: URL) -> Engine:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructField
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
-from spark.etl.database import read_url
+from spark.etl.database import libpq_address, read_url
 from spark.etl.postgres_copy import ANSWER, Copying
 from spark.etl.postgres_link import LOCK_WAIT_S, Link, lock_key
 from spark.etl.postgres_table import TableName, prepare
@@ -176,9 +176,9 @@ class PostgresSink:
 
     def _copy(self, frame: DataFrame, staging: str) -> _Copied:
         names = tuple(field.name for field in frame.schema.fields)
-        address = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
         flat = frame.select(*[_flat(field) for field in frame.schema.fields])
-        answers = flat.mapInArrow(Copying(address, staging, names), ANSWER).collect()
+        copying = Copying(libpq_address(self._url), staging, names)
+        answers = flat.mapInArrow(copying, ANSWER).collect()
         for answer in answers:
             if answer.problem is not None and not answer.lost:
                 raise SinkError(f"table {self._table}: {answer.problem}")
