@@ -26,6 +26,7 @@ from queues.seams import AnyQueue
 from queues.stream.arguments import StreamQueueOptions
 from queues.stream.names import INTERNAL
 from queues.stream.stream import Stream
+from queues.tally import Tally
 
 if TYPE_CHECKING:
     from broker.cluster.placement import Placement
@@ -56,6 +57,10 @@ class VHost:
         self.details: dict[str, Any] = {}  # description and tags
         self.limits: dict[str, int] = {}  # such as max-queues
         self.connections = 0  # open on this node
+        # Of channels and connections that are closed.
+        self.past = Tally()
+        self.past_received_bytes = 0
+        self.past_sent_bytes = 0
         self._queues_max = queues_max
         self.churn = Churn()
         self.exchanges: dict[str, Exchange] = {}

@@ -122,7 +122,9 @@ class Channels:
         self._headcount.channels(self._link.user, -1)
         self._backlogs.drop(channel)
         channel.release()
-        self._past.add(channel.tally())
+        tally = channel.tally()
+        self._past.add(tally)
+        self._link.vhost.past.add(tally)
         self._churn.channel_closed += 1
 
 

@@ -250,6 +250,8 @@ class Connection:
         self._channels.drop_all()
         if hasattr(self, "vhost"):
             self._node.headcount.left(self.user, self.vhost)
+            self.vhost.past_received_bytes += self.received_bytes
+            self.vhost.past_sent_bytes += self.outbox.sent_bytes
             self.vhost.forget_owner(self)
         if self.handed_over is None:
             self._sender.give_up()

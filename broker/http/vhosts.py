@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from broker.http.admin import Admin, Call, bad_request, not_found
-from broker.http.auth import ADMINISTRATORS, may_see, not_authorised
+from broker.http.auth import ADMINISTRATORS
 from broker.http.limits import limit_value, limits_row
 from broker.http.messages import Response, json_response
 from broker.http.permissions import permissions_of, topic_permissions_of
@@ -30,14 +30,12 @@ def add_vhosts(admin: Admin) -> None:
     )
     for method, pattern, handler in routes:
         admin.add(method, pattern, handler, tags=ADMINISTRATORS)
-    admin.add("GET", "/api/vhosts", _list)
-    admin.add("GET", "/api/vhosts/{vhost}", _get)
     admin.add("GET", "/api/vhost-limits", _list_limits)
     admin.add("GET", "/api/vhost-limits/{vhost}", _limits)
 
 
 def vhost_json(node: Node, vhost: VHost) -> dict[str, Any]:
-    """A vhost as RabbitMQ shows it, without figures of its messages."""
+    """A vhost as RabbitMQ shows it, without its figures (broker.management.vhost_figures)."""
     about = {
         "description": vhost.details.get("description", ""),
         "tags": vhost.details.get("tags", []),
@@ -52,25 +50,13 @@ def vhost_json(node: Node, vhost: VHost) -> dict[str, Any]:
     }
 
 
-def _find(call: Call) -> VHost:
+def find_vhost(call: Call) -> VHost:
     """The vhost that the path names."""
     name = call.parameter("vhost")
     vhost = call.node.vhosts.get(name)
     if vhost is None:
         raise not_found(f"there is no vhost {name!r}")
     return vhost
-
-
-async def _list(call: Call) -> Response:
-    return json_response([vhost_json(call.node, vhost) for vhost in call.vhosts()])
-
-
-async def _get(call: Call) -> Response:
-    await call.up_to_date()
-    vhost = _find(call)
-    if not may_see(call.user, vhost.name):
-        raise not_authorised("User not authorised to access virtual host")
-    return json_response(vhost_json(call.node, vhost))
 
 
 async def _put(call: Call) -> Response:
@@ -101,19 +87,19 @@ def _details(body: dict[str, Any]) -> dict[str, Any]:
 
 async def _delete(call: Call) -> Response:
     await call.up_to_date()
-    await call.define(["-vhost", _find(call).name])
+    await call.define(["-vhost", find_vhost(call).name])
     return Response(status=204)
 
 
 async def _permissions(call: Call) -> Response:
-    name = _find(call).name
+    name = find_vhost(call).name
     users = sorted(call.node.registry.users.items())
     rows = [row for _, user in users for row in permissions_of(user)]
     return json_response([row for row in rows if row["vhost"] == name])
 
 
 async def _topic_permissions(call: Call) -> Response:
-    name = _find(call).name
+    name = find_vhost(call).name
     users = sorted(call.node.registry.users.items())
     rows = [row for _, user in users for row in topic_permissions_of(user)]
     return json_response([row for row in rows if row["vhost"] == name])
@@ -134,11 +120,11 @@ async def _limits(call: Call) -> Response:
 async def _put_limit(call: Call) -> Response:
     await call.up_to_date()
     name, number = call.parameter("name"), limit_value(call.json())
-    await call.define(["vhost-limit", _find(call).name, name, number])
+    await call.define(["vhost-limit", find_vhost(call).name, name, number])
     return Response(status=204)
 
 
 async def _delete_limit(call: Call) -> Response:
     await call.up_to_date()
-    await call.define(["-vhost-limit", _find(call).name, call.parameter("name")])
+    await call.define(["-vhost-limit", find_vhost(call).name, call.parameter("name")])
     return Response(status=204)

@@ -117,6 +117,7 @@ async def publish(call: Call, vhost: VHost, content: Content) -> tuple[bool, boo
     finally:
         publisher.closed = True
         call.node.past.add(publisher.tally)
+        vhost.past.add(publisher.tally)
     return not caller.outbox.pieces, bool(receipts[0].refused)
 
 

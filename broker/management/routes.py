@@ -27,6 +27,7 @@ from broker.management.publishing import add_publishing
 from broker.management.queues import add_queues
 from broker.management.sampler import Sampler
 from broker.management.site import Site
+from broker.management.vhost_figures import add_vhost_figures
 from broker.management.whereabouts import Whereabouts
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def add_management(
     add_altering(admin)
     add_connections(admin, sampler)
     add_parameters(admin, site)
+    add_vhost_figures(admin, sampler)
     add_export(admin)
     add_import(admin)
     add_health_checks(admin, site)

@@ -10,7 +10,13 @@ import trio
 from broker.cluster.front import QueueFront
 from broker.connection.connection import Connection
 from broker.management.history import TICK_MS, Levels, Series
-from broker.management.totals import NODE_FIELDS, TOTAL_FIELDS, node_tally, node_values
+from broker.management.totals import (
+    NODE_FIELDS,
+    TOTAL_FIELDS,
+    node_tally,
+    node_values,
+    vhost_figures,
+)
 from broker.management.whereabouts import led_here
 from broker.streams.session import StreamSession
 from queues.queue import Queue
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
 
     from broker.management.whereabouts import Led, Whereabouts
     from broker.node import Node
+    from broker.vhost import VHost
     from queues.seams import AnyQueue
     from queues.stream.stream import Stream
 
@@ -43,8 +50,9 @@ class Sampler:
         self.totals = Levels(len(TOTAL_FIELDS))
         self.node = Levels(len(NODE_FIELDS))
         self._queues: dict[bytes, Series] = {}  # by uid; those that were busy lately
-        self._holding: dict[bytes, Led] = {}  # those that had a message when last looked at
-        self._others: dict[Hashable, Series] = {}  # exchanges, connections, channels
+        # By uid, those that had a message when last looked at.
+        self._holding: dict[bytes, tuple[VHost, Led]] = {}
+        self._others: dict[Hashable, Series] = {}  # vhosts, exchanges, connections, channels
 
     def queue(self, queue: AnyQueue) -> Series | None:
         """None if nothing has happened to it lately."""
@@ -55,7 +63,7 @@ class Sampler:
         return self._queues.items()
 
     def other(self, thing: Hashable) -> Series | None:
-        """Of an exchange, a connection or a channel."""
+        """Of a vhost, an exchange, a connection or a channel."""
         return self._others.get(thing)
 
     def time_of(self, tick: int) -> str:
@@ -65,19 +73,32 @@ class Sampler:
     def lengths(self) -> tuple[int, int]:
         """Ready and unacked messages of all queues that count on this node, as of now."""
         for vhost in self._node.vhosts.values():
-            self._look(changed(vhost.queues.values()))
-        return self._held()
+            self._look(vhost, changed(vhost.queues.values()))
+        held = self._held().values()
+        return sum([ready for ready, _ in held]), sum([unacked for _, unacked in held])
 
-    def _held(self) -> tuple[int, int]:
-        for uid, queue in list(self._holding.items()):
-            if queue.deleted or not (queue.ready or queue.unacked):
+    def lengths_of(self, vhosts: Collection[VHost]) -> list[tuple[int, int]]:
+        """The same of each of some vhosts."""
+        for vhost in vhosts:
+            self._look(vhost, changed(vhost.queues.values()))
+        held = self._held()
+        return [held.get(vhost, (0, 0)) for vhost in vhosts]
+
+    def _held(self) -> dict[VHost, tuple[int, int]]:
+        """Ready and unacked messages, of vhosts that have any."""
+        found: dict[VHost, tuple[int, int]] = {}
+        for uid, (vhost, queue) in list(self._holding.items()):
+            ready, unacked = queue.ready, queue.unacked
+            if queue.deleted or not (ready or unacked):
                 del self._holding[uid]
-        held = self._holding.values()
-        return sum(queue.ready for queue in held), sum(queue.unacked for queue in held)
+            else:
+                before = found.get(vhost, (0, 0))
+                found[vhost] = (before[0] + ready, before[1] + unacked)
+        return found
 
     def holding(self) -> list[Led]:
         """The queues that `lengths` found messages in."""
-        return list(self._holding.values())
+        return [queue for _, queue in self._holding.values()]
 
     def forget_all(self) -> None:
         """History begins anew."""
@@ -86,12 +107,12 @@ class Sampler:
         self._queues.clear()
         self._others.clear()
 
-    def _look(self, queues: list[AnyQueue]) -> None:
+    def _look(self, vhost: VHost, queues: list[AnyQueue]) -> None:
         """These may hold messages now."""
         for named in queues:
             queue = self._where.counted_here(named)
             if queue is not None:
-                self._holding[named.uid] = queue
+                self._holding[named.uid] = (vhost, queue)
 
     async def run(self) -> None:
         while True:
@@ -106,12 +127,14 @@ class Sampler:
             queues = list(vhost.queues.values())
             for start in range(0, len(queues), SLICE):
                 busy = changed(queues[start : start + SLICE])
-                self._look(busy)
+                self._look(vhost, busy)
                 self._sample_queues(tick, busy)
                 await trio.lowlevel.checkpoint()
         totals = tally_values(node_tally(self._node))
-        self.totals.add(tick, [*totals, *self._held()])
-        self._sample_others(tick)
+        held = self._held()
+        ready, unacked = (sum([each[place] for each in held.values()]) for place in (0, 1))
+        self.totals.add(tick, [*totals, ready, unacked])
+        self._sample_others(tick, held)
         self._forget(tick)
         self.tick = tick
 
@@ -132,9 +155,12 @@ class Sampler:
                     series.add(tick - 1, values, most=most)
             series.add(tick, values, most=most)
 
-    def _sample_others(self, tick: int) -> None:
+    def _sample_others(self, tick: int, held: dict[VHost, tuple[int, int]]) -> None:
         """Those that are gone are forgotten at once."""
         found: dict[Hashable, Sequence[int]] = {}
+        for vhost, figures in vhost_figures(self._node).items():
+            if any(together := [*figures, *held.get(vhost, (0, 0))]):
+                found[vhost] = together
         for vhost in self._node.vhosts.values():
             for exchange in vhost.exchanges.values():
                 if exchange.published_in:

@@ -13,6 +13,7 @@ from queues.tally import FIELDS, Tally
 if TYPE_CHECKING:
     from broker.node import Node
     from broker.streams.login import Login
+    from broker.vhost import VHost
 
 CHURN_FIELDS: Final = (
     "connection_created",
@@ -25,6 +26,8 @@ CHURN_FIELDS: Final = (
 )
 LENGTH_FIELDS: Final = ("messages_ready", "messages_unacknowledged")
 TOTAL_FIELDS: Final = (*FIELDS, *LENGTH_FIELDS)
+BYTE_FIELDS: Final = ("recv_oct", "send_oct")
+VHOST_FIELDS: Final = (*FIELDS, *BYTE_FIELDS, *LENGTH_FIELDS)
 USAGE_FIELDS: Final = ("mem_used", "disk_free", "sockets_used", "fd_used")
 NODE_FIELDS: Final = (*CHURN_FIELDS, *USAGE_FIELDS)
 
@@ -48,6 +51,28 @@ def node_tally(node: Node) -> Tally:
         for channel in connection.channels:
             total.add(channel.tally())
     return total
+
+
+def vhost_figures(node: Node) -> dict[VHost, list[int]]:
+    """What happened in each, on channels and connections open and closed; without the lengths."""
+    found = {
+        vhost: [
+            *(getattr(vhost.past, name) for name in FIELDS),
+            *(vhost.past_received_bytes, vhost.past_sent_bytes),
+        ]
+        for vhost in node.vhosts.values()
+    }
+    for connection in connections_of(node):
+        figures = found.get(connection.vhost)
+        if figures is None:
+            continue
+        for channel in connection.channels:
+            tally = channel.tally()
+            for place, name in enumerate(FIELDS):
+                figures[place] += getattr(tally, name)
+        figures[-2] += connection.received_bytes
+        figures[-1] += connection.outbox.sent_bytes
+    return found
 
 
 def node_values(node: Node) -> list[int]:

@@ -96,3 +96,47 @@ def test_numbers_are_what_happened(web: Api, stage: Stage) -> None:
     overview = one(web, "overview")
     assert overview["object_totals"]["connections"] == 1
     assert overview["message_stats"]["publish"] == 40
+
+
+LENGTHS = ("messages", "messages_ready", "messages_unacknowledged")
+OF_VHOSTS = {
+    *("cluster_state", "default_queue_type", "description", "message_stats", "metadata"),
+    *("name", "tags", "tracing"),
+    *(name + end for name in (*LENGTHS, "recv_oct", "send_oct") for end in ("", "_details")),
+}
+
+
+@pytest.mark.usefixtures("stage")
+def test_a_vhost_has_the_figures_of_what_is_in_it_and_of_no_other(web: Api) -> None:
+    assert web.call("PUT", "vhosts", "another", body={}).status == 201
+    row = one(web, "vhosts", "/")
+    assert row.keys() == OF_VHOSTS
+    overview = one(web, "overview")
+    assert {name: row[name] for name in LENGTHS} == {
+        name: overview["queue_totals"][name] for name in LENGTHS
+    }
+    counts = {name for name in RECORDED["overview message_stats"] if not name.startswith("disk_")}
+    assert row["message_stats"].keys() == counts
+    names = ("publish", "confirm", "deliver", "ack", "get_no_ack", "deliver_get")
+    stats = {name: row["message_stats"][name] for name in names}
+    assert stats == {name: overview["message_stats"][name] for name in names}
+    assert row["recv_oct"] > 0
+    assert row["send_oct"] > 0
+    listed = {each["name"]: each for each in one(web, "vhosts")}
+    assert listed["another"].keys() == OF_VHOSTS
+    assert (listed["another"]["messages"], listed["another"]["message_stats"]["publish"]) == (0, 0)
+    sampled = one(web, "vhosts", "/", query=AGES)["messages_details"]
+    assert len(sampled["samples"]) == 7
+
+
+def test_what_was_counted_in_a_vhost_stays_when_a_channel_closes(web: Api, stage: Stage) -> None:
+    def published() -> int:
+        return one(web, "vhosts", "/")["message_stats"]["publish"]
+
+    before = published()
+    channel = stage.connection.channel()
+    channel.confirm_delivery()
+    channel.basic_publish("", "classic", b"counted")
+    assert published() == before + 1
+    channel.close()
+    assert published() == before + 1

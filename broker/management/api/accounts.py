@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.management.api.words import (
+    AGES,
     COUNT,
     NOTHING,
     TEXT,
@@ -84,9 +85,9 @@ ACCOUNTS: Final[Docs] = {
         "PUT": _LIMIT,
         "DELETE": deletes("Remove a limit of a user"),
     },
-    "/api/vhosts": {"GET": shows("Vhosts", many(ref("Vhost")))},
+    "/api/vhosts": {"GET": shows("Vhosts", many(ref("Vhost")), **AGES)},
     "/api/vhosts/{vhost}": {
-        "GET": shows("A vhost", ref("Vhost")),
+        "GET": shows("A vhost", ref("Vhost"), **AGES),
         "PUT": puts("Make a vhost, or describe it otherwise", _VHOST_BODY),
         "DELETE": deletes("Delete a vhost and all that is in it"),
     },
