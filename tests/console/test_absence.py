@@ -87,14 +87,18 @@ def test_nothing_is_asked_again_before_it_is_answered(open_console: OpenConsole)
     console.page.clock.install()
     console.log_in()
     waiting: list[Route] = []
-    console.page.route(QUEUES_OR_EXCHANGES, lambda route: waiting.append(route))
+
+    def hold(route: Route) -> None:
+        waiting.append(route)
+
+    console.page.route(QUEUES_OR_EXCHANGES, hold)
     console.requests.clear()
     with console.page.expect_request(QUEUES_OR_EXCHANGES):
         console.page.get_by_role("navigation").get_by_role("link", name="Queues").click()
     console.page.clock.run_for(20_000)
     assert len(console.api_requests()) == 1
-    console.page.unroute(QUEUES_OR_EXCHANGES)
     waiting[0].continue_()
+    console.page.unroute(QUEUES_OR_EXCHANGES)
     expect(console.page.get_by_label("Search queues")).to_be_visible()
     with console.page.expect_request(QUEUES_OR_EXCHANGES):
         console.page.clock.run_for(6_000)

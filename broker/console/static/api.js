@@ -24,7 +24,10 @@ function segment(part) {
   const text = String(part);
   if (text === "." || text === "..") {
     // Browsers resolve these before they send a path, however they are encoded.
-    throw new ApiError("refused", `A browser cannot send the name “${text}” to the broker. Use the leveret command for it.`);
+    throw new ApiError(
+      "refused",
+      `A browser cannot send the name “${text}” to the broker. Use the leveret command for it.`,
+    );
   }
   return encodeURIComponent(text.toWellFormed ? text.toWellFormed() : text);
 }
@@ -46,7 +49,10 @@ export async function call(method, target, { query, body, signal, token = sessio
     method,
     headers,
     body: body === undefined ? undefined : JSON.stringify(body),
-    signal: signal ? AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]) : AbortSignal.timeout(TIMEOUT_MS),
+    signal: signal ? AbortSignal.any([
+      signal,
+      AbortSignal.timeout(TIMEOUT_MS),
+    ]) : AbortSignal.timeout(TIMEOUT_MS),
   });
   const renewedMeanwhile = response.status === STATUS_UNAUTHORISED && session.token && session.token !== token;
   if (renewedMeanwhile && again) return call(method, target, { query, body, signal, again: false });
@@ -90,7 +96,9 @@ function parsed(text) {
 }
 
 function kindOf(response, reason) {
-  if (response.status === STATUS_UNAUTHORISED) return response.headers.has("WWW-Authenticate") ? "login" : "denied";
+  if (response.status === STATUS_UNAUTHORISED) {
+    return response.headers.has("WWW-Authenticate") ? "login" : "denied";
+  }
   if (response.status === STATUS_UNAVAILABLE && reason.includes("is stopping")) return "away";
   if (response.status === 403) return "denied";
   return response.status === 404 ? "missing" : "refused";

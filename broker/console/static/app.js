@@ -54,8 +54,12 @@ async function logIn({ username, password }) {
   try {
     begin(await api.post(api.path("login"), { username, password }));
   } catch (error) {
-    if (error.kind === "login") throw new Error("This name and password do not fit, or may not be used from here.");
-    if (error.kind === "denied") throw new Error("This user has no tag that allows to use the console, such as “management”.");
+    if (error.kind === "login") {
+      throw new Error("This name and password do not fit, or may not be used from here.");
+    }
+    if (error.kind === "denied") {
+      throw new Error("This user has no tag that allows to use the console, such as “management”.");
+    }
     throw error;
   }
   enter();
@@ -94,7 +98,15 @@ async function loadContext(signal) {
     state.etl ?? hasEtl(signal),
   ]);
   state.stale = false;
-  Object.assign(state, { cluster: overview.cluster_name, version: overview.product_version, vhosts: vhosts.map((each) => each.name), etl });
+  Object.assign(
+    state,
+    {
+      cluster: overview.cluster_name,
+      version: overview.product_version,
+      vhosts: vhosts.map((each) => each.name),
+      etl,
+    },
+  );
 }
 
 async function renew() {
@@ -175,7 +187,11 @@ function context(view, params, query) {
       location.hash = link(parts, asked);
     },
     setQuery(patch) {
-      history.replaceState(null, "", link(parse(location.hash).parts, { ...parse(location.hash).query, ...patch }));
+      history.replaceState(
+        null,
+        "",
+        link(parse(location.hash).parts, { ...parse(location.hash).query, ...patch }),
+      );
       navigate({ focus: false });
     },
   };
@@ -212,7 +228,10 @@ function failed(error, ctx) {
     update(document.getElementById("content"), h("p", { class: "empty", role: "alert" }, text));
   } else if (error.kind === "refused") {
     setAway(false, ctx);
-    update(document.getElementById("content"), h("p", { class: "empty", role: "alert" }, `The broker refuses this: ${error.message}.`));
+    update(
+      document.getElementById("content"),
+      h("p", { class: "empty", role: "alert" }, `The broker refuses this: ${error.message}.`),
+    );
   } else {
     complain(error);
     throw error;

@@ -61,7 +61,11 @@ export function moment(atMs) {
 
 export function clock(atMs) {
   const at = new Date(atMs);
-  return [at.getHours(), at.getMinutes(), at.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
+  return [
+    at.getHours(),
+    at.getMinutes(),
+    at.getSeconds(),
+  ].map((part) => String(part).padStart(2, "0")).join(":");
 }
 
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;

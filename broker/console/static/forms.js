@@ -15,7 +15,10 @@ export function field({ label, hint, options, rows, type = "text", ...attributes
   let input;
   if (options) input = h("select", others, options.map((each) => option(each, value)));
   else if (rows) input = h("textarea", { rows, spellcheck: "false", ...others }, value ?? "");
-  else input = h("input", { type, spellcheck: "false", ...(type === "checkbox" ? { ...others, checked: value } : common) });
+  else input = h(
+    "input",
+    { type, spellcheck: "false", ...(type === "checkbox" ? { ...others, checked: value } : common) },
+  );
   const text = h("span", { class: "label" }, label);
   return h(
     "div",
@@ -62,7 +65,12 @@ function valuesOf(element) {
 
 /** What opens to show a form, so that pages stay short. */
 export function drawer(title, ...children) {
-  return h("details", { class: "drawer", key: `drawer-${title}` }, h("summary", {}, title), h("div", { class: "drawn" }, children));
+  return h(
+    "details",
+    { class: "drawer", key: `drawer-${title}` },
+    h("summary", {}, title),
+    h("div", { class: "drawn" }, children),
+  );
 }
 
 /** A button that does something; `question` is asked first. */
@@ -82,7 +90,11 @@ export function action(ctx, { text, label, run, question, danger = false, disabl
       (reload ?? ctx.reload)();
     }
   };
-  return h("button", { type: "button", class: danger ? "danger" : null, "aria-label": label, disabled, onclick }, text);
+  return h(
+    "button",
+    { type: "button", class: danger ? "danger" : null, "aria-label": label, disabled, onclick },
+    text,
+  );
 }
 
 /** Lines of name=value; a value is JSON (100, true, ["a"], null) or, if it is not, a text. */
@@ -112,7 +124,9 @@ export function parseObject(text, what) {
   } catch {
     value = null;
   }
-  if (typeof value !== "object" || value === null || Array.isArray(value)) throw new Error(`${what} is not a JSON object such as {"max-length": 1000}`);
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw new Error(`${what} is not a JSON object such as {"max-length": 1000}`);
+  }
   return value;
 }
 

@@ -20,8 +20,17 @@ export function clearNotices() {
 const region = () => document.getElementById("notices");
 
 function add(text, kind) {
-  const close = h("button", { type: "button", class: "plain", "aria-label": "Close message", onclick: () => notice.remove() }, "×");
-  const notice = h("div", { class: `notice ${kind}`, role: kind === "failed" ? "alert" : null }, h("span", {}, text), close);
+  const close = h(
+    "button",
+    { type: "button", class: "plain", "aria-label": "Close message", onclick: () => notice.remove() },
+    "×",
+  );
+  const notice = h(
+    "div",
+    { class: `notice ${kind}`, role: kind === "failed" ? "alert" : null },
+    h("span", {}, text),
+    close,
+  );
   const place = region();
   while (place.childElementCount >= NOTICES_MAX) place.firstChild.remove();
   place.append(notice);

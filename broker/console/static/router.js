@@ -20,7 +20,11 @@ function decode(part) {
 
 /** The address of a view; a query with nothing in it is left out. */
 export function link(parts, query = {}) {
-  const found = Object.entries(query).filter(([, value]) => value !== undefined && value !== "" && value !== null);
-  const address = parts.map((part) => encodeURIComponent(part.toWellFormed ? part.toWellFormed() : part)).join("/");
+  const found = Object.entries(query).filter(
+    ([, value]) => value !== undefined && value !== "" && value !== null,
+  );
+  const address = parts.map(
+    (part) => encodeURIComponent(part.toWellFormed ? part.toWellFormed() : part),
+  ).join("/");
   return `#/${address}${found.length ? `?${new URLSearchParams(found)}` : ""}`;
 }

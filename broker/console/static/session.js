@@ -25,7 +25,10 @@ export function begin(login) {
   const lifeMs = login.expires_in * 1000;
   Object.assign(session, { token: login.token, user: login.user, lifeMs, expiresMs: Date.now() + lifeMs });
   try {
-    sessionStorage.setItem(KEY, JSON.stringify({ token: login.token, user: login.user, lifeMs, expiresMs: session.expiresMs }));
+    sessionStorage.setItem(
+      KEY,
+      JSON.stringify({ token: login.token, user: login.user, lifeMs, expiresMs: session.expiresMs }),
+    );
   } catch {
     // Without storage the session lives as long as the page.
   }

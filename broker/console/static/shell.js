@@ -10,7 +10,13 @@ export function loginPage(why, logIn) {
   const inside = form({
     keep: "login",
     fields: [
-      field({ label: "User", name: "username", required: true, autocomplete: "username", autocapitalize: "none" }),
+      field({
+        label: "User",
+        name: "username",
+        required: true,
+        autocomplete: "username",
+        autocapitalize: "none",
+      }),
       field({ label: "Password", name: "password", type: "password", autocomplete: "current-password" }),
     ],
     button: "Log in",
@@ -35,19 +41,33 @@ export function shell({ title, ctx, state, pickVhost, logOut, nav }) {
     h(
       "header",
       { class: "top" },
-      h("a", { class: "brand", href: "#/overview" }, h("img", { src: "/console/icon.svg", alt: "", width: "24", height: "24" }), "Leveret"),
+      h(
+        "a",
+        { class: "brand", href: "#/overview" },
+        h("img", { src: "/console/icon.svg", alt: "", width: "24", height: "24" }),
+        "Leveret",
+      ),
       h("span", { class: "cluster" }, name(state.cluster, "")),
       h("span", { class: "spring" }),
       vhostPicker(ctx, state, pickVhost),
       themePicker(),
-      h("span", { class: "who" }, h("span", { class: "unseen" }, "Logged in as "), name(ctx.user?.name ?? "")),
+      h(
+        "span",
+        { class: "who" },
+        h("span", { class: "unseen" }, "Logged in as "),
+        name(ctx.user?.name ?? ""),
+      ),
       h("button", { type: "button", onclick: logOut }, "Log out"),
     ),
     nav,
     h(
       "main",
       { id: "main", tabindex: "-1" },
-      state.away && h("p", { class: "away", role: "alert", key: "away" }, "The broker does not answer. What is shown is how it was; trying again every 5 seconds."),
+      state.away && h(
+        "p",
+        { class: "away", role: "alert", key: "away" },
+        "The broker does not answer. What is shown is how it was; trying again every 5 seconds.",
+      ),
       h("h1", { id: "heading", tabindex: "-1" }, title),
       h("div", { id: "content", keep: "content", class: "content" }),
     ),
@@ -62,7 +82,11 @@ function vhostPicker(ctx, state, pickVhost) {
     "label",
     { class: "inline", key: `vhosts-${JSON.stringify([state.vhosts, ctx.vhost])}` },
     h("span", { class: "unseen" }, "Virtual host"),
-    h("select", { keep: "vhost", onchange: (event) => pickVhost(event.target.value) }, options.map(([value, text]) => h("option", { value, selected: value === ctx.vhost }, text))),
+    h(
+      "select",
+      { keep: "vhost", onchange: (event) => pickVhost(event.target.value) },
+      options.map(([value, text]) => h("option", { value, selected: value === ctx.vhost }, text)),
+    ),
   );
 }
 
@@ -71,7 +95,11 @@ function themePicker() {
     "label",
     { class: "inline theme" },
     h("span", { class: "unseen" }, "Colours"),
-    h("select", { keep: "theme", onchange: (event) => pickTheme(event.target.value) }, THEMES.map(([value, text]) => h("option", { value, selected: value === theme() }, text))),
+    h(
+      "select",
+      { keep: "theme", onchange: (event) => pickTheme(event.target.value) },
+      THEMES.map(([value, text]) => h("option", { value, selected: value === theme() }, text)),
+    ),
   );
 }
 
@@ -82,7 +110,21 @@ export function navigation(ctx, state) {
     { class: "side", "aria-label": "Views" },
     groups(state).map(({ title, entries }) => [
       h("h2", {}, title),
-      h("ul", {}, entries.map((entry) => h("li", {}, h("a", { href: link([entry.nav]), "aria-current": entry.nav === chosen ? "page" : null }, entry.text)))),
+      h(
+        "ul",
+        {},
+        entries.map(
+          (entry) => h(
+            "li",
+            {},
+            h(
+              "a",
+              { href: link([entry.nav]), "aria-current": entry.nav === chosen ? "page" : null },
+              entry.text,
+            ),
+          ),
+        ),
+      ),
     ]),
     h("p", { class: "version dim" }, state.version && `Leveret ${state.version}`),
   );

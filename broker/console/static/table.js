@@ -9,7 +9,9 @@ const PAGE_SIZE = 50;
 
 /** `columns`: {title, cell(row), sort?: field, number?: bool, hint?}. `sorted`: {by, reverse, pick(field)}. */
 export function table({ caption, columns, rows, key, sorted, empty }) {
-  if (!rows.length) return h("p", { class: "empty", key: `${caption}-empty` }, empty ?? "There is nothing here.");
+  if (!rows.length) {
+    return h("p", { class: "empty", key: `${caption}-empty` }, empty ?? "There is nothing here.");
+  }
   return h(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": caption, key: caption },
@@ -42,7 +44,12 @@ function header(column, sorted) {
   return h(
     "th",
     { ...attributes, "aria-sort": chosen ? direction : "none" },
-    h("button", { type: "button", class: "sorter", onclick: () => sorted.pick(column) }, column.title, h("span", { class: "arrow", "aria-hidden": "true" }, chosen ? (sorted.reverse ? "▾" : "▴") : "")),
+    h(
+      "button",
+      { type: "button", class: "sorter", onclick: () => sorted.pick(column) },
+      column.title,
+      h("span", { class: "arrow", "aria-hidden": "true" }, chosen ? (sorted.reverse ? "▾" : "▴") : ""),
+    ),
   );
 }
 
@@ -97,28 +104,79 @@ export function searchBox(ctx, label, { regex = true } = {}) {
     const text = event.target.value;
     timer = setTimeout(() => ctx.setQuery({ name: text, page: undefined }), SEARCH_PAUSE_MS);
   };
-  const turned = (event) => ctx.setQuery({ regex: event.target.checked ? "true" : undefined, page: undefined });
+  const turned = (event) => ctx.setQuery({
+    regex: event.target.checked ? "true" : undefined,
+    page: undefined,
+  });
   return h(
     "form",
     { class: "search", role: "search", keep: `search-${label}`, onsubmit: (event) => event.preventDefault() },
-    h("label", {}, h("span", { class: "unseen" }, label), h("input", { type: "search", placeholder: `${label}  ( / )`, value: state.search, oninput: changed, spellcheck: "false", autocomplete: "off", "data-search": true })),
-    regex && h("label", { class: "check" }, h("input", { type: "checkbox", checked: state.regex, onchange: turned }), "Pattern"),
+    h(
+      "label",
+      {},
+      h("span", { class: "unseen" }, label),
+      h(
+        "input",
+        {
+          type: "search",
+          placeholder: `${label}  ( / )`,
+          value: state.search,
+          oninput: changed,
+          spellcheck: "false",
+          autocomplete: "off",
+          "data-search": true,
+        },
+      ),
+    ),
+    regex && h(
+      "label",
+      { class: "check" },
+      h("input", { type: "checkbox", checked: state.regex, onchange: turned }),
+      "Pattern",
+    ),
   );
 }
 
 /** Which part of the whole this is, and the way to the others. */
 export function pager(ctx, answer, what) {
-  const { page, page_count: pages, filtered_count: found, total_count: total, item_count: here, page_size: size } = answer;
+  const {
+    page,
+    page_count: pages,
+    filtered_count: found,
+    total_count: total,
+    item_count: here,
+    page_size: size,
+  } = answer;
   const first = (page - 1) * size + 1;
   const part = found ? `${number(first)}–${number(first + here - 1)} of ${number(found)}` : "none";
   const go = (target) => () => ctx.setQuery({ page: target === 1 ? undefined : target });
   const turn = (label, target, text) =>
-    h("button", { type: "button", "aria-label": label, disabled: target < 1 || target > pages || target === page, onclick: go(target) }, text);
+    h(
+      "button",
+      {
+        type: "button",
+        "aria-label": label,
+        disabled: target < 1 || target > pages || target === page,
+        onclick: go(target),
+      },
+      text,
+    );
   return h(
     "div",
     { class: "pager", role: "group", "aria-label": "Pages" },
-    h("span", { class: "numbers", role: "status" }, `${what}: ${part}`, found !== total && ` (${number(total)} in all)`),
-    pages > 1 && [turn("First page", 1, "«"), turn("Previous page", page - 1, "‹"), h("span", { class: "numbers" }, `${number(page)} / ${number(pages)}`), turn("Next page", page + 1, "›"), turn("Last page", pages, "»")],
+    h(
+      "span",
+      { class: "numbers", role: "status" },
+      `${what}: ${part}`,
+      found !== total && ` (${number(total)} in all)`,
+    ),
+    pages > 1 && [
+      turn("First page", 1, "«"),
+      turn("Previous page", page - 1, "‹"),
+      h("span", { class: "numbers" }, `${number(page)} / ${number(pages)}`),
+      turn("Next page", page + 1, "›"),
+      turn("Last page", pages, "»"),
+    ],
     found > PAGE_SIZES[0] && sizes(ctx, size),
   );
 }
@@ -129,6 +187,10 @@ function sizes(ctx, size) {
     "label",
     { class: "inline", key: "sizes" },
     "Rows ",
-    h("select", { onchange: pick, keep: `size-${size}` }, PAGE_SIZES.map((each) => h("option", { value: each, selected: each === size }, each))),
+    h(
+      "select",
+      { onchange: pick, keep: `size-${size}` },
+      PAGE_SIZES.map((each) => h("option", { value: each, selected: each === size }, each)),
+    ),
   );
 }

@@ -79,7 +79,12 @@ export function groups(state) {
   return [
     {
       title: "Broker",
-      entries: [entry("overview", "Overview"), entry("connections", "Connections"), entry("channels", "Channels"), entry("consumers", "Consumers")],
+      entries: [
+        entry("overview", "Overview"),
+        entry("connections", "Connections"),
+        entry("channels", "Channels"),
+        entry("consumers", "Consumers"),
+      ],
     },
     {
       title: "Messages",
@@ -97,7 +102,14 @@ export function groups(state) {
       title: "Admin",
       entries: [
         entry("policies", "Policies"),
-        ...(may.administer() ? [entry("users", "Users"), entry("permissions", "Permissions"), entry("vhosts", "Virtual hosts"), entry("limits", "Limits")] : []),
+        ...(
+          may.administer() ? [
+            entry("users", "Users"),
+            entry("permissions", "Permissions"),
+            entry("vhosts", "Virtual hosts"),
+            entry("limits", "Limits"),
+          ] : []
+        ),
       ],
     },
   ];

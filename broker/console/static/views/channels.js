@@ -14,7 +14,12 @@ export const channels = {
 
   async load(ctx) {
     const state = listState(ctx);
-    return loadPage(ctx, ctx.vhost ? path("vhosts", ctx.vhost, "channels") : path("channels"), listQuery(state), state);
+    return loadPage(
+      ctx,
+      ctx.vhost ? path("vhosts", ctx.vhost, "channels") : path("channels"),
+      listQuery(state),
+      state,
+    );
   },
 
   show(ctx, answer) {
@@ -34,16 +39,50 @@ export function channelTable(rows, { connection = true, vhost = false, sorted } 
     key: (row) => row.name,
     empty: "There are no channels.",
     columns: [
-      { title: "Name", sort: "name", cell: (row) => h("a", { href: link(["channels", row.name]) }, name(connection ? row.name : `(${row.number})`)) },
+      {
+        title: "Name",
+        sort: "name",
+        cell: (row) => h(
+          "a",
+          { href: link(["channels", row.name]) },
+          name(connection ? row.name : `(${row.number})`),
+        ),
+      },
       ...(vhost ? [{ title: "Virtual host", sort: "vhost", cell: (row) => name(row.vhost) }] : []),
       { title: "User", sort: "user", cell: (row) => name(row.user) },
-      { title: "Mode", cell: (row) => [row.confirm && h("span", { class: "flag" }, "confirms"), row.transactional && h("span", { class: "flag" }, "transactions")] },
-      { title: "Prefetch", sort: "prefetch_count", number: true, cell: (row) => (row.prefetch_count ? number(row.prefetch_count) : "none") },
-      { title: "Unacked", sort: "messages_unacknowledged", number: true, cell: (row) => number(row.messages_unacknowledged) },
-      { title: "Unconfirmed", sort: "messages_unconfirmed", number: true, cell: (row) => number(row.messages_unconfirmed) },
+      {
+        title: "Mode",
+        cell: (row) => [
+          row.confirm && h("span", { class: "flag" }, "confirms"),
+          row.transactional && h("span", { class: "flag" }, "transactions"),
+        ],
+      },
+      {
+        title: "Prefetch",
+        sort: "prefetch_count",
+        number: true,
+        cell: (row) => (row.prefetch_count ? number(row.prefetch_count) : "none"),
+      },
+      {
+        title: "Unacked",
+        sort: "messages_unacknowledged",
+        number: true,
+        cell: (row) => number(row.messages_unacknowledged),
+      },
+      {
+        title: "Unconfirmed",
+        sort: "messages_unconfirmed",
+        number: true,
+        cell: (row) => number(row.messages_unconfirmed),
+      },
       { title: "Consumers", sort: "consumer_count", number: true, cell: (row) => number(row.consumer_count) },
       { title: "In /s", sort: "message_stats.publish_details.rate", number: true, cell: rateOf("publish") },
-      { title: "Out /s", sort: "message_stats.deliver_get_details.rate", number: true, cell: rateOf("deliver_get") },
+      {
+        title: "Out /s",
+        sort: "message_stats.deliver_get_details.rate",
+        number: true,
+        cell: rateOf("deliver_get"),
+      },
       { title: "Acks /s", sort: "message_stats.ack_details.rate", number: true, cell: rateOf("ack") },
     ],
   });
@@ -58,7 +97,11 @@ export const channel = {
   show(ctx, row) {
     return [
       facts({
-        Connection: h("a", { href: link(["connections", row.connection_details.name]) }, name(row.connection_details.name)),
+        Connection: h(
+          "a",
+          { href: link(["connections", row.connection_details.name]) },
+          name(row.connection_details.name),
+        ),
         User: name(row.user),
         "Virtual host": name(row.vhost),
         Node: name(row.node),

@@ -9,7 +9,21 @@ import { listQuery, listState, loadPage, pager, searchBox, table } from "../tabl
 import { channelTable } from "./channels.js";
 import { facts, settings } from "./facts.js";
 
-const COLUMNS = ["name", "vhost", "user", "user_provided_name", "state", "node", "ssl", "protocol", "channels", "recv_oct_details.rate", "send_oct_details.rate", "connected_at", "client_properties.product"];
+const COLUMNS = [
+  "name",
+  "vhost",
+  "user",
+  "user_provided_name",
+  "state",
+  "node",
+  "ssl",
+  "protocol",
+  "channels",
+  "recv_oct_details.rate",
+  "send_oct_details.rate",
+  "connected_at",
+  "client_properties.product",
+];
 
 export const connections = {
   title: () => "Connections",
@@ -17,7 +31,12 @@ export const connections = {
 
   async load(ctx) {
     const state = listState(ctx);
-    return loadPage(ctx, ctx.vhost ? path("vhosts", ctx.vhost, "connections") : path("connections"), listQuery(state, COLUMNS), state);
+    return loadPage(
+      ctx,
+      ctx.vhost ? path("vhosts", ctx.vhost, "connections") : path("connections"),
+      listQuery(state, COLUMNS),
+      state,
+    );
   },
 
   show(ctx, answer) {
@@ -30,15 +49,41 @@ export const connections = {
         sorted: listState(ctx),
         empty: "There are no connections.",
         columns: [
-          { title: "Name", sort: "name", cell: (row) => h("a", { href: link(["connections", row.name]) }, name(row.name)) },
-          { title: "Client", sort: "user_provided_name", cell: (row) => row.user_provided_name && name(String(row.user_provided_name)) },
+          {
+            title: "Name",
+            sort: "name",
+            cell: (row) => h("a", { href: link(["connections", row.name]) }, name(row.name)),
+          },
+          {
+            title: "Client",
+            sort: "user_provided_name",
+            cell: (row) => row.user_provided_name && name(String(row.user_provided_name)),
+          },
           ...(ctx.vhost ? [] : [{ title: "Virtual host", sort: "vhost", cell: (row) => name(row.vhost) }]),
           { title: "User", sort: "user", cell: (row) => name(row.user) },
-          { title: "State", sort: "state", cell: (row) => h("span", { class: row.state === "running" ? "badge good" : "badge warn" }, row.state) },
+          {
+            title: "State",
+            sort: "state",
+            cell: (row) => h(
+              "span",
+              { class: row.state === "running" ? "badge good" : "badge warn" },
+              row.state,
+            ),
+          },
           { title: "TLS", cell: (row) => (row.ssl ? "yes" : "no") },
           { title: "Channels", sort: "channels", number: true, cell: (row) => number(row.channels) },
-          { title: "From client", sort: "recv_oct_details.rate", number: true, cell: (row) => perSecond(row.recv_oct_details?.rate) },
-          { title: "To client", sort: "send_oct_details.rate", number: true, cell: (row) => perSecond(row.send_oct_details?.rate) },
+          {
+            title: "From client",
+            sort: "recv_oct_details.rate",
+            number: true,
+            cell: (row) => perSecond(row.recv_oct_details?.rate),
+          },
+          {
+            title: "To client",
+            sort: "send_oct_details.rate",
+            number: true,
+            cell: (row) => perSecond(row.send_oct_details?.rate),
+          },
           { title: "Since", sort: "connected_at", cell: (row) => h("time", {}, moment(row.connected_at)) },
         ],
       }),
@@ -89,7 +134,11 @@ function closing(ctx, row) {
   return action(ctx, {
     text: "Close connection",
     danger: true,
-    question: { title: "Close this connection?", text: `The client at ${row.peer_host}:${row.peer_port} is told and cut off. What it has not acked is delivered again. Most clients connect anew.`, yes: "Close it" },
+    question: {
+      title: "Close this connection?",
+      text: `The client at ${row.peer_host}:${row.peer_port} is told and cut off. What it has not acked is delivered again. Most clients connect anew.`,
+      yes: "Close it",
+    },
     run: async () => {
       await call("DELETE", path("connections", row.name));
       ctx.go(["connections"]);

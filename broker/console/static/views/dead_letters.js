@@ -11,6 +11,7 @@ import { messageColumns, messageDetails } from "./messages.js";
 
 const PAGE = 50;
 const PREVIEW_BYTES = 200;
+const DONE = { replay: "sent back", drop: "dropped" };
 
 export const deadLetters = {
   title: () => "Dead letters",
@@ -32,10 +33,24 @@ export const deadLetters = {
         sorted: listState(ctx, { sort: "messages_ready", reverse: true }),
         empty: "No queue takes dead letters. Queues send theirs where x-dead-letter-exchange says.",
         columns: [
-          { title: "Queue", sort: "name", cell: (row) => h("a", { href: link(["dead-letters", row.vhost, row.name]) }, name(row.name)) },
+          {
+            title: "Queue",
+            sort: "name",
+            cell: (row) => h("a", { href: link(["dead-letters", row.vhost, row.name]) }, name(row.name)),
+          },
           ...(ctx.vhost ? [] : [{ title: "Virtual host", sort: "vhost", cell: (row) => name(row.vhost) }]),
-          { title: "Dead letters", sort: "messages_ready", number: true, cell: (row) => number(row.messages_ready) },
-          { title: "Unacked", sort: "messages_unacknowledged", number: true, cell: (row) => number(row.messages_unacknowledged) },
+          {
+            title: "Dead letters",
+            sort: "messages_ready",
+            number: true,
+            cell: (row) => number(row.messages_ready),
+          },
+          {
+            title: "Unacked",
+            sort: "messages_unacknowledged",
+            number: true,
+            cell: (row) => number(row.messages_unacknowledged),
+          },
           { title: "Of queues", cell: (row) => sources(row.sources) },
         ],
       }),
@@ -45,7 +60,14 @@ export const deadLetters = {
 
 function sources(names) {
   const few = names.slice(0, 5);
-  return [few.map((each) => h("span", { class: "flag" }, name(each))), names.length > few.length && h("span", { class: "dim" }, ` and ${number(names.length - few.length)} more`)];
+  return [
+    few.map((each) => h("span", { class: "flag" }, name(each))),
+    names.length > few.length && h(
+      "span",
+      { class: "dim" },
+      ` and ${number(names.length - few.length)} more`,
+    ),
+  ];
 }
 
 export const deadLettersOf = {
@@ -62,7 +84,13 @@ export const deadLettersOf = {
     return [
       h("p", {}, h("a", { href: link(["queues", ctx.params.vhost, ctx.params.name]) }, "The queue itself")),
       tools(ctx, rows),
-      table({ caption: "Dead letters", rows, key: (row) => row.id, empty: "There are no messages here.", columns: columns(ctx) }),
+      table({
+        caption: "Dead letters",
+        rows,
+        key: (row) => row.id,
+        empty: "There are no messages here.",
+        columns: columns(ctx),
+      }),
       turning(ctx, rows),
     ];
   },
@@ -71,20 +99,39 @@ export const deadLettersOf = {
 function columns(ctx) {
   const death = (field) => (row) => row.death && name(String(row.death[field]));
   return [
-    { title: "Select", plain: true, cell: (row) => h("input", { type: "checkbox", class: "pick", "aria-label": `Select message ${row.id}`, value: row.id }) },
+    {
+      title: "Select",
+      plain: true,
+      cell: (row) => h(
+        "input",
+        { type: "checkbox", class: "pick", "aria-label": `Select message ${row.id}`, value: row.id },
+      ),
+    },
     { title: "Died in", cell: death("queue") },
     { title: "Why", cell: death("reason") },
     { title: "Times", number: true, cell: (row) => row.death && number(row.death.count) },
     { title: "Replays", number: true, cell: (row) => row.death && number(row.death.replays) },
     ...messageColumns(),
-    { title: "", cell: (row) => h("button", { type: "button", "aria-label": `Show message ${row.id}`, onclick: () => show(ctx, row) }, "Show") },
+    {
+      title: "",
+      cell: (row) => h(
+        "button",
+        { type: "button", "aria-label": `Show message ${row.id}`, onclick: () => show(ctx, row) },
+        "Show",
+      ),
+    },
   ];
 }
 
 function show(ctx, row) {
   const { vhost, name } = ctx.params;
   get(path("dlq", vhost, name), { after: row.id - 1, count: 1, body_bytes: 1024 * 1024 }).then(
-    ([whole]) => (whole?.id === row.id ? open(`Message ${row.id}`, messageDetails(whole)) : complain("The message is not there any more.")),
+    ([whole]) => (
+      whole?.id === row.id ? open(
+        `Message ${row.id}`,
+        messageDetails(whole),
+      ) : complain("The message is not there any more.")
+    ),
     complain,
   );
 }
@@ -100,7 +147,8 @@ function tools(ctx, rows) {
     try {
       const answer = await post(path("dlq", vhost, name, what), chosen ? { ids: chosen } : { all: true });
       const count = answer.replayed ?? answer.dropped;
-      say(`${plural(count, "message")} ${what === "replay" ? "sent back" : "dropped"}${answer.left ? `, ${number(answer.left)} left where they are` : ""}.`);
+      const left = answer.left ? `, ${number(answer.left)} left where they are` : "";
+      say(`${plural(count, "message")} ${DONE[what]}${left}.`);
       for (const input of document.querySelectorAll("input.pick")) input.checked = false;
       await ctx.reload();
     } catch (error) {
@@ -109,9 +157,21 @@ function tools(ctx, rows) {
     return undefined;
   };
   const every = () => null;
-  const goes = (chosen) => ({ title: "Drop dead letters?", text: `${chosen ? plural(chosen.length, "message") : "All messages"} of “${name}” go for good.`, yes: "Drop" });
-  const back = () => ({ title: "Replay all?", text: `All dead letters of “${name}” go back to the queues they died in.`, yes: "Replay" });
-  const button = (text, onclick, danger) => h("button", { type: "button", class: danger ? "danger" : null, disabled: !rows.length, onclick }, text);
+  const goes = (chosen) => ({
+    title: "Drop dead letters?",
+    text: `${chosen ? plural(chosen.length, "message") : "All messages"} of “${name}” go for good.`,
+    yes: "Drop",
+  });
+  const back = () => ({
+    title: "Replay all?",
+    text: `All dead letters of “${name}” go back to the queues they died in.`,
+    yes: "Replay",
+  });
+  const button = (text, onclick, danger) => h(
+    "button",
+    { type: "button", class: danger ? "danger" : null, disabled: !rows.length, onclick },
+    text,
+  );
   return h(
     "div",
     { class: "buttons" },
@@ -130,7 +190,11 @@ function turning(ctx, rows) {
   return h(
     "div",
     { class: "buttons" },
-    ctx.query.after && h("button", { type: "button", onclick: () => ctx.setQuery({ after: undefined }) }, "From the start"),
+    ctx.query.after && h(
+      "button",
+      { type: "button", onclick: () => ctx.setQuery({ after: undefined }) },
+      "From the start",
+    ),
     later !== null && h("button", { type: "button", onclick: () => ctx.setQuery({ after: later }) }, "Next"),
   );
 }

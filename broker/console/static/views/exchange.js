@@ -26,10 +26,22 @@ export const exchange = {
     // Every queue is bound to the default exchange by its own name: there is nothing to draw.
     if (name === "") return { row };
     const page = { page: 1, page_size: BINDINGS };
-    const [from, to] = await Promise.all([ctx.get(`${target}/bindings/source`, page), ctx.get(`${target}/bindings/destination`, page)]);
-    const further = [...new Set(from.items.filter((each) => each.destination_type === "exchange").map((each) => each.destination))].filter((each) => each !== name);
+    const [from, to] = await Promise.all([
+      ctx.get(`${target}/bindings/source`, page),
+      ctx.get(`${target}/bindings/destination`, page),
+    ]);
+    const further = [
+      ...new Set(
+        from.items.filter((each) => each.destination_type === "exchange").map((each) => each.destination),
+      ),
+    ].filter((each) => each !== name);
     const answers = await Promise.all(
-      further.slice(0, FURTHER_MAX).map((each) => ctx.tryGet(path("exchanges", vhost, each, "bindings", "source"), { page: 1, page_size: FURTHER_BINDINGS })),
+      further.slice(0, FURTHER_MAX).map(
+        (each) => ctx.tryGet(
+          path("exchanges", vhost, each, "bindings", "source"),
+          { page: 1, page_size: FURTHER_BINDINGS },
+        ),
+      ),
     );
     return { row, from, to, further: answers.flatMap((each) => each?.items ?? []) };
   },
@@ -38,7 +50,14 @@ export const exchange = {
     const { vhost } = ctx.params;
     const stats = row.message_stats;
     return [
-      facts({ "Virtual host": name(vhost), Type: row.type, Durable: row.durable ? "yes" : "no", Internal: row.internal ? "yes" : null, "Auto-delete": row.auto_delete ? "yes" : null, Policy: row.policy ? name(row.policy) : null }),
+      facts({
+        "Virtual host": name(vhost),
+        Type: row.type,
+        Durable: row.durable ? "yes" : "no",
+        Internal: row.internal ? "yes" : null,
+        "Auto-delete": row.auto_delete ? "yes" : null,
+        Policy: row.policy ? name(row.policy) : null,
+      }),
       h("div", { class: "bar" }, h("h2", {}, "Rates"), agePicker(ctx, AGES_MAX)),
       h(
         "div",
@@ -47,16 +66,31 @@ export const exchange = {
           title: "Messages per second",
           format: rate,
           series: [
-            { title: "In", points: rates(stats?.publish_in_details), now: stats?.publish_in_details?.rate ?? 0 },
-            { title: "Out", points: rates(stats?.publish_out_details), now: stats?.publish_out_details?.rate ?? 0 },
+            {
+              title: "In",
+              points: rates(stats?.publish_in_details),
+              now: stats?.publish_in_details?.rate ?? 0,
+            },
+            {
+              title: "Out",
+              points: rates(stats?.publish_out_details),
+              now: stats?.publish_out_details?.rate ?? 0,
+            },
           ],
         }),
       ),
       Object.keys(row.arguments).length > 0 && settings({ Arguments: row.arguments }),
       h("h2", {}, "Routing"),
-      from ? routing(ctx, row, from, to, further) : h("p", {}, "A message goes to the queue whose name is its routing key. No binding is needed, or possible."),
+      from ? routing(ctx, row, from, to, further) : h(
+        "p",
+        {},
+        "A message goes to the queue whose name is its routing key. No binding is needed, or possible.",
+      ),
       !row.internal && drawer("Publish a message", publishForm(ctx, { vhost, exchange: row.name })),
-      from && !row.name.startsWith("amq.") && [h("h2", {}, "Actions"), h("div", { class: "buttons" }, deletion(ctx, row))],
+      from && !row.name.startsWith("amq.") && [
+        h("h2", {}, "Actions"),
+        h("div", { class: "buttons" }, deletion(ctx, row)),
+      ],
     ];
   },
 };
@@ -67,7 +101,10 @@ function routing(ctx, row, from, to, further) {
     h("h3", {}, "Bindings from this exchange"),
     bindingTable(ctx, from, "destination", "Bindings from this exchange"),
     drawer("Bind a queue or an exchange", bindForm(ctx, row)),
-    to.items.length > 0 && [h("h3", {}, "Bindings to this exchange"), bindingTable(ctx, to, "source", "Bindings to this exchange")],
+    to.items.length > 0 && [
+      h("h3", {}, "Bindings to this exchange"),
+      bindingTable(ctx, to, "source", "Bindings to this exchange"),
+    ],
   ];
 }
 
@@ -95,10 +132,24 @@ function picture(row, from, to, further) {
   };
   for (const each of to.items) join(each, place("exchange", each.source, 0), own);
   for (const each of from.items) join(each, own, place(each.destination_type, each.destination, 2));
-  for (const each of further) join(each, idOf("exchange", each.source), place(each.destination_type, each.destination, 3));
-  if (typeof alternate === "string") edges.set("alternate", { from: own, to: place("exchange", alternate, 2), labels: ["otherwise"], dashed: true });
-  if (!edges.size) return h("p", { class: "empty" }, "Nothing is bound to this exchange: what is published here goes nowhere.");
+  for (const each of further) {
+    join(each, idOf("exchange", each.source), place(each.destination_type, each.destination, 3));
+  }
+  if (typeof alternate === "string") {
+    edges.set(
+      "alternate",
+      { from: own, to: place("exchange", alternate, 2), labels: ["otherwise"], dashed: true },
+    );
+  }
+  if (!edges.size) {
+    return h(
+      "p",
+      { class: "empty" },
+      "Nothing is bound to this exchange: what is published here goes nowhere.",
+    );
+  }
   const left = from.filtered_count + to.filtered_count - from.items.length - to.items.length;
+  const more = left > 0 || nodes.size >= NODES_MAX;
   return h(
     "figure",
     {},
@@ -108,7 +159,12 @@ function picture(row, from, to, further) {
       edges: [...edges.values()].map((edge) => ({ ...edge, label: edge.labels.join(", ") })),
       layers: layers.filter((layer) => layer.length),
     }),
-    h("figcaption", { class: "dim" }, "Rounded boxes are exchanges, square ones queues; along the lines are routing keys. The tables below say the same.", (left > 0 || nodes.size >= NODES_MAX) && ` There are more than are drawn: ${number(from.total_count)} bindings from here.`),
+    h(
+      "figcaption",
+      { class: "dim" },
+      "Rounded boxes are exchanges, square ones queues; along the lines are routing keys. The tables below say the same.",
+      more && ` There are more than are drawn: ${number(from.total_count)} bindings from here.`,
+    ),
   );
 }
 
@@ -125,7 +181,10 @@ function bindForm(ctx, row) {
       field({ label: "Arguments", name: "arguments", rows: 2, hint: "One name=value per line; for a headers exchange what to match, and x-match=all or any." }),
     ],
     submit: async (values) => {
-      await post(path("bindings", row.vhost, "e", row.name, values.kind, values.destination), { routing_key: values.key, arguments: parseLines(values.arguments) });
+      await post(
+        path("bindings", row.vhost, "e", row.name, values.kind, values.destination),
+        { routing_key: values.key, arguments: parseLines(values.arguments) },
+      );
       return `“${values.destination}” is bound.`;
     },
     after: () => ctx.reload(),
@@ -136,7 +195,11 @@ function deletion(ctx, row) {
   return action(ctx, {
     text: "Delete",
     danger: true,
-    question: { title: "Delete this exchange?", text: `“${row.name}” goes for good, with its bindings. Publishers to it get errors.`, yes: "Delete" },
+    question: {
+      title: "Delete this exchange?",
+      text: `“${row.name}” goes for good, with its bindings. Publishers to it get errors.`,
+      yes: "Delete",
+    },
     run: async () => {
       await remove(path("exchanges", row.vhost, row.name));
       ctx.go(["exchanges"]);

@@ -15,7 +15,9 @@ const VHOSTS_MAX = 20;
 /** Groups of a vhost with their offsets, and of how many more there was nothing asked. */
 export async function loadGroups(ctx, vhost) {
   const listed = await ctx.get(path("stream-groups", vhost));
-  const described = listed.slice(0, DESCRIBED_MAX).map((each) => ctx.tryGet(path("stream-groups", vhost, each.group)));
+  const described = listed.slice(0, DESCRIBED_MAX).map(
+    (each) => ctx.tryGet(path("stream-groups", vhost, each.group)),
+  );
   const found = (await Promise.all(described)).filter((each) => each !== null);
   return { found: found.map((each) => ({ vhost, ...each })), more: listed.length - described.length };
 }
@@ -29,7 +31,11 @@ export const streamGroups = {
   async load(ctx) {
     const vhosts = ctx.vhost ? [ctx.vhost] : ctx.vhosts.slice(0, VHOSTS_MAX);
     const parts = await Promise.all(vhosts.map((vhost) => loadGroups(ctx, vhost)));
-    return { groups: parts.flatMap((each) => each.found), more: parts.reduce((sum, each) => sum + each.more, 0), left: ctx.vhost ? 0 : ctx.vhosts.length - vhosts.length };
+    return {
+      groups: parts.flatMap((each) => each.found),
+      more: parts.reduce((sum, each) => sum + each.more, 0),
+      left: ctx.vhost ? 0 : ctx.vhosts.length - vhosts.length,
+    };
   },
 
   show(ctx, { groups, more, left }) {
@@ -40,16 +46,28 @@ export const streamGroups = {
         key: (row) => `${row.vhost} ${row.group}`,
         empty: "There are no consumer groups.",
         columns: [
-          { title: "Group", cell: (row) => h("a", { href: link(["groups", row.vhost, row.group]) }, name(row.group)) },
+          {
+            title: "Group",
+            cell: (row) => h("a", { href: link(["groups", row.vhost, row.group]) }, name(row.group)),
+          },
           ...(ctx.vhost ? [] : [{ title: "Virtual host", cell: (row) => name(row.vhost) }]),
-          { title: "Streams", cell: (row) => [...new Set(row.offsets.map((each) => each.stream))].map((each) => h("span", { class: "flag" }, name(each))) },
+          {
+            title: "Streams",
+            cell: (row) => [...new Set(row.offsets.map((each) => each.stream))].map(
+              (each) => h("span", { class: "flag" }, name(each)),
+            ),
+          },
           { title: "Members", number: true, cell: (row) => number(row.members.length) },
           { title: "Lag", number: true, cell: (row) => number(lagOf(row)) },
           { title: "Generation", number: true, cell: (row) => number(row.generation) },
         ],
       }),
       more > 0 && h("p", { class: "dim" }, `${number(more)} more groups are not shown.`),
-      left > 0 && h("p", { class: "dim" }, `${number(left)} more virtual hosts were not looked at: choose one above.`),
+      left > 0 && h(
+        "p",
+        { class: "dim" },
+        `${number(left)} more virtual hosts were not looked at: choose one above.`,
+      ),
     ];
   },
 };
@@ -63,7 +81,12 @@ export const group = {
   show(ctx, row) {
     const { vhost } = ctx.params;
     return [
-      facts({ "Virtual host": name(vhost), Members: number(row.members.length), Lag: number(lagOf(row)), Generation: number(row.generation) }),
+      facts({
+        "Virtual host": name(vhost),
+        Members: number(row.members.length),
+        Lag: number(lagOf(row)),
+        Generation: number(row.generation),
+      }),
       h("h2", {}, "Offsets and lag"),
       lagTable(row),
       h("h2", {}, "Members"),
@@ -76,7 +99,9 @@ export const group = {
 
 /** Offsets and lag by partition: of all streams, or of one. */
 export function lagTable(row, stream) {
-  const owner = (each) => row.members.find((member) => member.assigned.some(([name, number]) => name === each.stream && number === each.number));
+  const owner = (each) => row.members.find(
+    (member) => member.assigned.some(([name, number]) => name === each.stream && number === each.number),
+  );
   return table({
     caption: `Offsets and lag of group ${row.group}`,
     rows: row.offsets.filter((each) => stream === undefined || each.stream === stream),
@@ -87,7 +112,11 @@ export function lagTable(row, stream) {
       { title: "Partition", number: true, cell: (each) => number(each.number) },
       { title: "Committed", number: true, cell: (each) => number(each.offset) },
       { title: "Next", number: true, cell: (each) => number(each.next_offset) },
-      { title: "Lag", number: true, cell: (each) => h("b", { class: each.lag ? "" : "dim" }, number(each.lag)) },
+      {
+        title: "Lag",
+        number: true,
+        cell: (each) => h("b", { class: each.lag ? "" : "dim" }, number(each.lag)),
+      },
       { title: "At", cell: (each) => (each.at_ms ? h("time", {}, moment(each.at_ms)) : "") },
       { title: "Member", cell: (each) => owner(each) && name(owner(each).member) },
     ],
@@ -103,21 +132,42 @@ function memberTable(row) {
     columns: [
       { title: "Member", cell: (each) => name(each.member) },
       { title: "Instance", cell: (each) => each.instance && name(each.instance) },
-      { title: "Partitions", cell: (each) => each.assigned.map(([stream, partition]) => h("span", { class: "flag" }, name(stream), ` ${partition}`)) },
+      {
+        title: "Partitions",
+        cell: (each) => each.assigned.map(
+          ([stream, partition]) => h("span", { class: "flag" }, name(stream), ` ${partition}`),
+        ),
+      },
     ],
   });
 }
 
 function resetForm(ctx, vhost, row) {
-  const streams = [...new Set([...row.offsets.map((each) => each.stream), ...row.members.flatMap((each) => each.streams)])];
+  const streams = [
+    ...new Set([...row.offsets.map((each) => each.stream), ...row.members.flatMap((each) => each.streams)]),
+  ];
   return form({
     keep: "reset",
     button: "Reset offsets",
     danger: true,
     clear: false,
     fields: [
-      streams.length ? field({ label: "Stream", name: "stream", options: streams }) : field({ label: "Stream", name: "stream", required: true }),
-      field({ label: "To", name: "to", options: [["first", "the first record"], ["last", "the last record"], ["next", "the end"], ["time", "a time"], ["offset", "an offset"]] }),
+      streams.length ? field({
+        label: "Stream",
+        name: "stream",
+        options: streams,
+      }) : field({ label: "Stream", name: "stream", required: true }),
+      field({
+        label: "To",
+        name: "to",
+        options: [
+          ["first", "the first record"],
+          ["last", "the last record"],
+          ["next", "the end"],
+          ["time", "a time"],
+          ["offset", "an offset"],
+        ],
+      }),
       field({ label: "Time or offset", name: "value", hint: "A time as 2026-01-31 12:00, in this browser's zone; an offset as a number." }),
       field({ label: "Partitions", name: "partitions", hint: "Such as 0,2; empty for all." }),
     ],
@@ -125,7 +175,8 @@ function resetForm(ctx, vhost, row) {
       const body = { stream: values.stream, ...target(values) };
       const partitions = values.partitions.split(",").filter((each) => each.trim());
       if (partitions.length) body.partitions = partitions.map(Number);
-      if (!(await ask({ title: "Reset offsets?", text: `Group “${row.group}” goes on at another place of “${values.stream}”. It must have no members meanwhile.`, yes: "Reset" }))) return null;
+      const text = `Group “${row.group}” goes on at another place of “${values.stream}”. It must have no members now.`;
+      if (!(await ask({ title: "Reset offsets?", text, yes: "Reset" }))) return null;
       await post(path("stream-groups", vhost, row.group, "offsets"), body);
       return `Offsets of “${row.group}” are reset.`;
     },

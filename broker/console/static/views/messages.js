@@ -18,7 +18,16 @@ export function messageDetails(message) {
   return h(
     "article",
     { class: "message" },
-    h("p", { class: "dim" }, "Exchange ", name(message.exchange ?? "", "(default)"), ", routing key ", name(message.routing_key ?? "", "(empty)"), `, ${bytes(message.payload_bytes)}`, message.redelivered && ", redelivered"),
+    h(
+      "p",
+      { class: "dim" },
+      "Exchange ",
+      name(message.exchange ?? "", "(default)"),
+      ", routing key ",
+      name(message.routing_key ?? "", "(empty)"),
+      `, ${bytes(message.payload_bytes)}`,
+      message.redelivered && ", redelivered",
+    ),
     h("h3", {}, "Properties"),
     pairs(properties),
     h("h3", {}, "Headers"),
@@ -28,7 +37,11 @@ export function messageDetails(message) {
   );
 }
 
-export const preview = (message) => h("code", { class: "preview" }, h("bdi", {}, message.payload_encoding === "base64" ? `${message.payload} (Base64)` : message.payload));
+export const preview = (message) => h(
+  "code",
+  { class: "preview" },
+  h("bdi", {}, message.payload_encoding === "base64" ? `${message.payload} (Base64)` : message.payload),
+);
 
 /** What a row says of a message: its id, where it came from, and how it begins. */
 export function messageColumns(more = []) {
@@ -54,14 +67,25 @@ export function getForm(ctx, row) {
     keep: "get",
     button: "Get messages",
     clear: false,
-    fields: [field({ label: "What happens to them", name: "mode", options: ACK_MODES }), field({ label: "How many", name: "count", type: "number", value: 1, min: 1, max: 100 })],
+    fields: [
+      field({ label: "What happens to them", name: "mode", options: ACK_MODES }),
+      field({ label: "How many", name: "count", type: "number", value: 1, min: 1, max: 100 }),
+    ],
     submit: async ({ mode, count }) => {
       const wants = { ackmode: mode, encoding: "auto", count: Number(count) || 1, truncate: 65536 };
       const gone = mode !== "ack_requeue_true";
-      const question = { title: "Take messages out of the queue?", text: `Up to ${number(wants.count)} messages leave “${row.name}”.`, yes: "Take them" };
+      const question = {
+        title: "Take messages out of the queue?",
+        text: `Up to ${number(wants.count)} messages leave “${row.name}”.`,
+        yes: "Take them",
+      };
       if (gone && !(await ask(question))) return null;
       const found = await post(path("queues", row.vhost, row.name, "get"), wants);
-      update(shownHere, h("p", {}, found.length ? plural(found.length, "message") : "The queue has no ready message."), found.map(messageDetails));
+      update(
+        shownHere,
+        h("p", {}, found.length ? plural(found.length, "message") : "The queue has no ready message."),
+        found.map(messageDetails),
+      );
       return null;
     },
     after: () => ctx.reload(),
@@ -91,10 +115,20 @@ export function browser(ctx, row) {
         empty: "No message fits.",
         columns: [...messageColumns(), { title: "", cell: (each) => tools(row, each, target, again) }],
       }),
-      h("div", { class: "buttons" }, h("button", { type: "button", onclick: again }, "From the start"), seen.more && h("button", { type: "button", onclick: () => look(seen.after).catch(complain) }, "Next")),
+      h(
+        "div",
+        { class: "buttons" },
+        h("button", { type: "button", onclick: again }, "From the start"),
+        seen.more && h("button", { type: "button", onclick: () => look(seen.after).catch(complain) }, "Next"),
+      ),
     );
   }
-  return h("details", { class: "drawer", keep: "browser" }, h("summary", {}, "Browse without consuming"), h("div", { class: "drawn" }, filterForm(seen, look), list));
+  return h(
+    "details",
+    { class: "drawer", keep: "browser" },
+    h("summary", {}, "Browse without consuming"),
+    h("div", { class: "drawn" }, filterForm(seen, look), list),
+  );
 }
 
 function filterForm(seen, look) {
@@ -119,14 +153,28 @@ function filterForm(seen, look) {
 
 function tools(row, message, target, again) {
   const one = `${target}/${message.id}`;
-  const showAll = () => get(one).then((whole) => open(`Message ${message.id}`, messageDetails(whole)), complain);
+  const showAll = () => get(one).then(
+    (whole) => open(`Message ${message.id}`, messageDetails(whole)),
+    complain,
+  );
   const drop = async () => {
-    if (!(await ask({ title: "Delete this message?", text: `Message ${message.id} of “${row.name}” goes for good.`, yes: "Delete" }))) return;
+    const text = `Message ${message.id} of “${row.name}” goes for good.`;
+    if (!(await ask({ title: "Delete this message?", text, yes: "Delete" }))) return;
     await remove(one).then(() => say(`Message ${message.id} is deleted.`), complain);
     again();
   };
-  const button = (text, onclick) => h("button", { type: "button", "aria-label": `${text} message ${message.id}`, onclick }, text);
-  return h("div", { class: "buttons tight" }, button("Show", showAll), button("Move", () => moveDialog(row, message, one, again)), button("Delete", drop));
+  const button = (text, onclick) => h(
+    "button",
+    { type: "button", "aria-label": `${text} message ${message.id}`, onclick },
+    text,
+  );
+  return h(
+    "div",
+    { class: "buttons tight" },
+    button("Show", showAll),
+    button("Move", () => moveDialog(row, message, one, again)),
+    button("Delete", drop),
+  );
 }
 
 function moveDialog(row, message, one, again) {
@@ -134,7 +182,15 @@ function moveDialog(row, message, one, again) {
     `Move message ${message.id}`,
     form({
       button: "Move",
-      fields: [field({ label: "To queue", name: "to", required: true, autofocus: true, hint: `A queue of virtual host ${row.vhost}.` })],
+      fields: [
+        field({
+          label: "To queue",
+          name: "to",
+          required: true,
+          autofocus: true,
+          hint: `A queue of virtual host ${row.vhost}.`,
+        }),
+      ],
       submit: async ({ to }) => {
         await post(`${one}/move`, { to });
         close();

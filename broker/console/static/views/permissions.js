@@ -12,13 +12,21 @@ export const permissions = {
 
   async load(ctx) {
     const list = (kind) => ctx.get(ctx.vhost ? path("vhosts", ctx.vhost, kind) : path(kind));
-    const [rows, topics, users] = await Promise.all([list("permissions"), list("topic-permissions"), ctx.get(path("users"))]);
+    const [rows, topics, users] = await Promise.all([
+      list("permissions"),
+      list("topic-permissions"),
+      ctx.get(path("users")),
+    ]);
     return { rows, topics, users: users.map((each) => each.name) };
   },
 
   show(ctx, { rows, topics, users }) {
     return [
-      h("p", { class: "dim" }, "Patterns are searched for in names of queues and exchanges; .* allows all, an empty one nothing."),
+      h(
+        "p",
+        { class: "dim" },
+        "Patterns are searched for in names of queues and exchanges; .* allows all, an empty one nothing.",
+      ),
       permissionTable(ctx, rows, { vhost: !ctx.vhost }),
       drawer("Set permissions", permissionForm(ctx, { users })),
       h("h2", {}, "Topic permissions"),
@@ -32,7 +40,11 @@ const pattern = (text) => h("code", {}, name(text, "(nothing)"));
 
 function whoAndWhere({ user = true, vhost = true }) {
   return [
-    ...(user ? [{ title: "User", cell: (row) => h("a", { href: link(["users", row.user]) }, name(row.user)) }] : []),
+    ...(
+      user ? [
+        { title: "User", cell: (row) => h("a", { href: link(["users", row.user]) }, name(row.user)) },
+      ] : []
+    ),
     ...(vhost ? [{ title: "Virtual host", cell: (row) => name(row.vhost) }] : []),
   ];
 }
@@ -48,7 +60,10 @@ export function permissionTable(ctx, rows, shown = {}) {
       { title: "Configure", cell: (row) => pattern(row.configure) },
       { title: "Write", cell: (row) => pattern(row.write) },
       { title: "Read", cell: (row) => pattern(row.read) },
-      { title: "", cell: (row) => clearing(ctx, row, path("permissions", row.vhost, row.user), "all permissions") },
+      {
+        title: "",
+        cell: (row) => clearing(ctx, row, path("permissions", row.vhost, row.user), "all permissions"),
+      },
     ],
   });
 }
@@ -64,7 +79,15 @@ export function topicTable(ctx, rows, shown = {}) {
       { title: "Exchange", cell: (row) => name(row.exchange, "(default exchange)") },
       { title: "Write", cell: (row) => pattern(row.write) },
       { title: "Read", cell: (row) => pattern(row.read) },
-      { title: "", cell: (row) => clearing(ctx, row, path("topic-permissions", row.vhost, row.user, row.exchange || "amq.default"), `the topic permission for “${row.exchange}”`) },
+      {
+        title: "",
+        cell: (row) => clearing(
+          ctx,
+          row,
+          path("topic-permissions", row.vhost, row.user, row.exchange || "amq.default"),
+          `the topic permission for “${row.exchange}”`,
+        ),
+      },
     ],
   });
 }
@@ -74,7 +97,11 @@ function clearing(ctx, row, target, what) {
     text: "Clear",
     label: `Clear ${what} of ${row.user} in ${row.vhost}`,
     danger: true,
-    question: { title: "Clear permissions?", text: `“${row.user}” loses ${what} in virtual host “${row.vhost}”.`, yes: "Clear" },
+    question: {
+      title: "Clear permissions?",
+      text: `“${row.user}” loses ${what} in virtual host “${row.vhost}”.`,
+      yes: "Clear",
+    },
     run: async () => {
       await remove(target);
       return "Cleared.";

@@ -23,7 +23,14 @@ export const policies = {
   show(ctx, lists) {
     return Object.entries(KINDS).map(([kind, title]) => {
       const allowed = kind === "policies" ? may.setPolicies() : may.administer();
-      return [h("h2", {}, title), list(ctx, kind, title, lists[kind], allowed), allowed && drawer(kind === "policies" ? "Set a policy" : "Set an operator policy", setForm(ctx, kind))];
+      return [
+        h("h2", {}, title),
+        list(ctx, kind, title, lists[kind], allowed),
+        allowed && drawer(
+          kind === "policies" ? "Set a policy" : "Set an operator policy",
+          setForm(ctx, kind),
+        ),
+      ];
     });
   },
 };
@@ -40,7 +47,12 @@ function list(ctx, kind, caption, rows, allowed) {
       { title: "Pattern", cell: (row) => h("code", {}, name(row.pattern, "(all)")) },
       { title: "Applies to", cell: (row) => row["apply-to"] },
       { title: "Priority", number: true, cell: (row) => number(row.priority) },
-      { title: "Definition", cell: (row) => Object.entries(row.definition).map(([key, value]) => h("div", {}, h("bdi", {}, `${key}: ${shown(value)}`))) },
+      {
+        title: "Definition",
+        cell: (row) => Object.entries(row.definition).map(
+          ([key, value]) => h("div", {}, h("bdi", {}, `${key}: ${shown(value)}`)),
+        ),
+      },
       { title: "", cell: (row) => allowed && deletion(ctx, kind, row) },
     ],
   });
@@ -51,7 +63,11 @@ function deletion(ctx, kind, row) {
     text: "Delete",
     label: `Delete policy ${row.name}`,
     danger: true,
-    question: { title: "Delete this policy?", text: `Queues and exchanges that “${row.name}” counted for are again as they were declared, at once.`, yes: "Delete" },
+    question: {
+      title: "Delete this policy?",
+      text: `Queues and exchanges that “${row.name}” counted for are again as they were declared, at once.`,
+      yes: "Delete",
+    },
     run: async () => {
       await remove(path(kind, row.vhost, row.name));
       return `Policy “${row.name}” is deleted.`;
@@ -67,13 +83,30 @@ function setForm(ctx, kind) {
       vhostField(ctx),
       field({ label: "Name", name: "name", required: true }),
       field({ label: "Pattern", name: "pattern", hint: "A regular expression that is searched for in names; anchor it with ^ and $." }),
-      field({ label: "Applies to", name: "apply", options: kind === "policies" ? APPLY_TO : APPLY_TO.filter((each) => each !== "exchanges" && each !== "all") }),
+      field({
+        label: "Applies to",
+        name: "apply",
+        options: kind === "policies" ? APPLY_TO : APPLY_TO.filter(
+          (each) => each !== "exchanges" && each !== "all",
+        ),
+      }),
       field({ label: "Priority", name: "priority", type: "number", value: 0 }),
-      field({ label: "Definition", name: "definition", rows: 3, required: true, hint: 'JSON, such as {"max-length": 100000, "dead-letter-exchange": "dead"}' }),
+      field({
+        label: "Definition",
+        name: "definition",
+        rows: 3,
+        required: true,
+        hint: 'JSON, such as {"max-length": 100000, "dead-letter-exchange": "dead"}',
+      }),
     ],
     submit: async (values) => {
       const definition = parseObject(values.definition, "The definition");
-      const body = { pattern: values.pattern, definition, priority: Number(values.priority) || 0, "apply-to": values.apply };
+      const body = {
+        pattern: values.pattern,
+        definition,
+        priority: Number(values.priority) || 0,
+        "apply-to": values.apply,
+      };
       await put(path(kind, values.vhost, values.name), body);
       return `Policy “${values.name}” is set.`;
     },

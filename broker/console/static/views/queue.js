@@ -37,8 +37,20 @@ export const queue = {
   show(ctx, { row, bindings }) {
     const isStream = row.type === "stream";
     return [
-      isStream && h("p", {}, h("a", { href: link(["streams", row.vhost, row.name]) }, "Partitions, offsets and groups of this stream")),
-      row.state !== "running" && h("p", { class: "health bad", role: "alert" }, `This queue is ${row.state}.`),
+      isStream && h(
+        "p",
+        {},
+        h(
+          "a",
+          { href: link(["streams", row.vhost, row.name]) },
+          "Partitions, offsets and groups of this stream",
+        ),
+      ),
+      row.state !== "running" && h(
+        "p",
+        { class: "health bad", role: "alert" },
+        `This queue is ${row.state}.`,
+      ),
       facts(about(row)),
       h("div", { class: "bar" }, h("h2", {}, "Rates and depth"), agePicker(ctx, AGES_MAX)),
       h("div", { class: "charts" }, messageRates(row.message_stats, KINDS), depth(row)),
@@ -82,7 +94,15 @@ function alterForm(ctx, row) {
   return form({
     keep: "alter",
     button: "Change",
-    fields: [field({ label: "Arguments", name: "arguments", rows: 3, required: true, hint: "One name=value per line, at once and while it is used: x-max-length=1000. The value null takes an argument away." })],
+    fields: [
+      field({
+        label: "Arguments",
+        name: "arguments",
+        rows: 3,
+        required: true,
+        hint: "One name=value per line, at once and while it is used: x-max-length=1000. The value null takes an argument away.",
+      }),
+    ],
     submit: async (values) => {
       await patch(path("queues", row.vhost, row.name), { arguments: parseLines(values.arguments) });
       return `Arguments of “${row.name}” are changed.`;
@@ -98,10 +118,18 @@ function bindForm(ctx, row) {
     fields: [
       field({ label: "Exchange", name: "exchange", required: true }),
       field({ label: "Routing key", name: "key" }),
-      field({ label: "Arguments", name: "arguments", rows: 2, hint: "One name=value per line, for a headers exchange." }),
+      field({
+        label: "Arguments",
+        name: "arguments",
+        rows: 2,
+        hint: "One name=value per line, for a headers exchange.",
+      }),
     ],
     submit: async (values) => {
-      await post(path("bindings", row.vhost, "e", values.exchange, "q", row.name), { routing_key: values.key, arguments: parseLines(values.arguments) });
+      await post(
+        path("bindings", row.vhost, "e", values.exchange, "q", row.name),
+        { routing_key: values.key, arguments: parseLines(values.arguments) },
+      );
       return `Bound to “${values.exchange}”.`;
     },
     after: () => ctx.reload(),
@@ -117,7 +145,11 @@ function actions(ctx, row, isStream) {
       action(ctx, {
         text: "Purge",
         danger: true,
-        question: { title: "Purge this queue?", text: `All ${number(row.messages_ready)} ready messages of “${row.name}” go for good.`, yes: "Purge" },
+        question: {
+          title: "Purge this queue?",
+          text: `All ${number(row.messages_ready)} ready messages of “${row.name}” go for good.`,
+          yes: "Purge",
+        },
         run: async () => {
           await remove(`${target}/contents`);
           return `“${row.name}” is purged.`;
@@ -126,7 +158,11 @@ function actions(ctx, row, isStream) {
     action(ctx, {
       text: "Delete",
       danger: true,
-      question: { title: "Delete this queue?", text: `“${row.name}” goes for good, with its ${number(row.messages)} messages and its bindings.`, yes: "Delete" },
+      question: {
+        title: "Delete this queue?",
+        text: `“${row.name}” goes for good, with its ${number(row.messages)} messages and its bindings.`,
+        yes: "Delete",
+      },
       run: async () => {
         await remove(target);
         ctx.go([isStream ? "streams" : "queues"]);

@@ -8,7 +8,8 @@ import { number, rate } from "../format.js";
 import { link } from "../router.js";
 import { listQuery, listState, loadPage, pager, searchBox, table } from "../table.js";
 
-const COLUMNS = [
+/** What is asked for to make rows of queues. */
+export const COLUMNS = [
   "name",
   "vhost",
   "type",
@@ -25,6 +26,7 @@ const COLUMNS = [
   "message_stats.deliver_get_details.rate",
   "message_stats.ack_details.rate",
 ];
+export const RECENT = { lengths_age: 300, lengths_incr: 20 };
 const ARGUMENTS_HINT = "One name=value per line, such as x-max-length=1000, x-message-ttl=60000, x-dead-letter-exchange=dead, x-partitions=3.";
 
 export const queues = {
@@ -34,7 +36,7 @@ export const queues = {
   async load(ctx) {
     const state = listState(ctx);
     const target = ctx.vhost ? path("queues", ctx.vhost) : path("queues");
-    return loadPage(ctx, target, { ...listQuery(state, COLUMNS), lengths_age: 300, lengths_incr: 20 }, state);
+    return loadPage(ctx, target, { ...listQuery(state, COLUMNS), ...RECENT }, state);
   },
 
   show(ctx, answer) {
@@ -54,17 +56,30 @@ export const queues = {
   },
 };
 
-function columns(ctx) {
+export function columns(ctx) {
   const rateOf = (kind) => (row) => rate(row.message_stats?.[`${kind}_details`]?.rate);
   return [
     { title: "Name", sort: "name", cell: queueLink },
     ...(ctx.vhost ? [] : [{ title: "Virtual host", sort: "vhost", cell: (row) => name(row.vhost) }]),
     { title: "Type", sort: "type", cell: features },
     { title: "Ready", sort: "messages_ready", number: true, cell: (row) => number(row.messages_ready) },
-    { title: "Unacked", sort: "messages_unacknowledged", number: true, cell: (row) => number(row.messages_unacknowledged) },
-    { title: "5 minutes", cell: (row) => spark(levels(row.messages_details), `Messages in ${row.name} over five minutes`) },
+    {
+      title: "Unacked",
+      sort: "messages_unacknowledged",
+      number: true,
+      cell: (row) => number(row.messages_unacknowledged),
+    },
+    {
+      title: "5 minutes",
+      cell: (row) => spark(levels(row.messages_details), `Messages in ${row.name} over five minutes`),
+    },
     { title: "In /s", sort: "message_stats.publish_details.rate", number: true, cell: rateOf("publish") },
-    { title: "Out /s", sort: "message_stats.deliver_get_details.rate", number: true, cell: rateOf("deliver_get") },
+    {
+      title: "Out /s",
+      sort: "message_stats.deliver_get_details.rate",
+      number: true,
+      cell: rateOf("deliver_get"),
+    },
     { title: "Acks /s", sort: "message_stats.ack_details.rate", number: true, cell: rateOf("ack") },
     { title: "Consumers", sort: "consumers", number: true, cell: (row) => number(row.consumers) },
     { title: "Policy", sort: "policy", cell: (row) => row.policy && name(row.policy) },
@@ -72,7 +87,11 @@ function columns(ctx) {
 }
 
 export function queueLink(row) {
-  return h("a", { href: link([row.type === "stream" ? "streams" : "queues", row.vhost, row.name]) }, name(row.name));
+  return h(
+    "a",
+    { href: link([row.type === "stream" ? "streams" : "queues", row.vhost, row.name]) },
+    name(row.name),
+  );
 }
 
 /** The type, and what is unusual about the queue. */
@@ -101,7 +120,10 @@ function declareForm(ctx) {
     ],
     submit: async (values) => {
       const given = { "x-queue-type": values.type, ...parseLines(values.arguments) };
-      await put(path("queues", values.vhost, values.name), { durable: values.durable, auto_delete: values.auto, arguments: given });
+      await put(
+        path("queues", values.vhost, values.name),
+        { durable: values.durable, auto_delete: values.auto, arguments: given },
+      );
       return `Queue “${values.name}” is declared.`;
     },
     after: () => ctx.reload(),

@@ -23,7 +23,12 @@ export const scheduled = {
 
   async load(ctx) {
     const state = listState(ctx);
-    return loadPage(ctx, ctx.vhost ? path("scheduled", ctx.vhost) : path("scheduled"), listQuery(state), state);
+    return loadPage(
+      ctx,
+      ctx.vhost ? path("scheduled", ctx.vhost) : path("scheduled"),
+      listQuery(state),
+      state,
+    );
   },
 
   show(ctx, answer) {
@@ -36,9 +41,18 @@ export const scheduled = {
         sorted: listState(ctx),
         empty: "No message waits for its time.",
         columns: [
-          { title: "Queue", sort: "name", cell: (row) => h("a", { href: link(["scheduled", row.vhost, row.name]) }, name(row.name)) },
+          {
+            title: "Queue",
+            sort: "name",
+            cell: (row) => h("a", { href: link(["scheduled", row.vhost, row.name]) }, name(row.name)),
+          },
           ...(ctx.vhost ? [] : [{ title: "Virtual host", sort: "vhost", cell: (row) => name(row.vhost) }]),
-          { title: "Waiting", sort: "messages_delayed", number: true, cell: (row) => number(row.messages_delayed) },
+          {
+            title: "Waiting",
+            sort: "messages_delayed",
+            number: true,
+            cell: (row) => number(row.messages_delayed),
+          },
         ],
       }),
     ];
@@ -52,7 +66,14 @@ export const scheduledIn = {
   load: (ctx) => ctx.get(path("scheduled", ctx.params.vhost, ctx.params.name), { count: SHOWN }),
 
   show(ctx, rows) {
-    const due = { title: "Due", cell: (row) => h("time", { datetime: new Date(row.due_ms).toISOString(), title: moment(row.due_ms) }, fromNow(row.due_ms)) };
+    const due = {
+      title: "Due",
+      cell: (row) => h(
+        "time",
+        { datetime: new Date(row.due_ms).toISOString(), title: moment(row.due_ms) },
+        fromNow(row.due_ms),
+      ),
+    };
     const tries = { title: "Tries", number: true, cell: (row) => number(row.delivery_count) };
     return [
       h("p", {}, h("a", { href: link(["queues", ctx.params.vhost, ctx.params.name]) }, "The queue itself")),
@@ -71,7 +92,11 @@ export const scheduledIn = {
 function tools(ctx, row) {
   const { vhost, name } = ctx.params;
   const target = path("scheduled", vhost, name, row.id);
-  const button = (text, onclick) => h("button", { type: "button", "aria-label": `${text} message ${row.id}`, onclick }, text);
+  const button = (text, onclick) => h(
+    "button",
+    { type: "button", "aria-label": `${text} message ${row.id}`, onclick },
+    text,
+  );
   return h(
     "div",
     { class: "buttons tight" },
@@ -80,7 +105,11 @@ function tools(ctx, row) {
     action(ctx, {
       text: "Cancel",
       label: `Cancel message ${row.id}`,
-      question: { title: "Cancel this message?", text: `Message ${row.id} of “${name}” is never delivered.`, yes: "Cancel it" },
+      question: {
+        title: "Cancel this message?",
+        text: `Message ${row.id} of “${name}” is never delivered.`,
+        yes: "Cancel it",
+      },
       run: async () => {
         await remove(target);
         return `Message ${row.id} is cancelled.`;
@@ -96,7 +125,16 @@ function reschedule(ctx, row, target) {
     form({
       button: "Reschedule",
       fields: [
-        field({ label: "From now", name: "amount", type: "number", min: 0, step: "any", value: 10, required: true, autofocus: true }),
+        field({
+          label: "From now",
+          name: "amount",
+          type: "number",
+          min: 0,
+          step: "any",
+          value: 10,
+          required: true,
+          autofocus: true,
+        }),
         field({ label: "Unit", name: "unit", options: UNITS, value: 60_000 }),
       ],
       submit: async ({ amount, unit }) => {

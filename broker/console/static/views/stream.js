@@ -21,7 +21,11 @@ export const stream = {
   async load(ctx) {
     const { vhost, name } = ctx.params;
     const [row, groups] = await Promise.all([ctx.get(path("streams", vhost, name)), loadGroups(ctx, vhost)]);
-    return { row, groups: groups.found.filter((group) => group.offsets.some((each) => each.stream === name)), more: groups.more };
+    return {
+      row,
+      groups: groups.found.filter((group) => group.offsets.some((each) => each.stream === name)),
+      more: groups.more,
+    };
   },
 
   show(ctx, { row, groups, more }) {
@@ -40,18 +44,39 @@ export const stream = {
       partitionTable(row),
       h("h2", {}, "Groups"),
       groups.map((group) => [
-        h("h3", { key: group.group }, h("a", { href: link(["groups", row.vhost, group.group]) }, name(group.group))),
+        h(
+          "h3",
+          { key: group.group },
+          h("a", { href: link(["groups", row.vhost, group.group]) }, name(group.group)),
+        ),
         lagTable(group, row.name),
       ]),
       !groups.length && h("p", { class: "empty" }, "No group has read this stream yet."),
-      more > 0 && h("p", { class: "dim" }, `${number(more)} more groups of this virtual host were not looked at.`),
+      more > 0 && h(
+        "p",
+        { class: "dim" },
+        `${number(more)} more groups of this virtual host were not looked at.`,
+      ),
       h("h2", {}, "Readers over AMQP"),
       readerTable(row),
       h("h2", {}, "Arguments"),
       settings({ Arguments: row.arguments }),
       h("h2", {}, "Records"),
       records(row),
-      !own && [drawer("Publish a record", publishForm(ctx, { vhost: row.vhost, exchange: "", key: row.name })), h("h2", {}, "Actions"), h("p", {}, h("a", { href: link(["queues", row.vhost, row.name]) }, "Rates, bindings and arguments of this queue")), queueActions(ctx, row, true)],
+      !own && [
+        drawer("Publish a record", publishForm(ctx, { vhost: row.vhost, exchange: "", key: row.name })),
+        h("h2", {}, "Actions"),
+        h(
+          "p",
+          {},
+          h(
+            "a",
+            { href: link(["queues", row.vhost, row.name]) },
+            "Rates, bindings and arguments of this queue",
+          ),
+        ),
+        queueActions(ctx, row, true),
+      ],
     ];
   },
 };
@@ -65,7 +90,12 @@ function partitionTable(row) {
       { title: "Partition", cell: (each) => each.partition },
       { title: "First offset", number: true, cell: (each) => number(each.first_offset) },
       { title: "Next offset", number: true, cell: (each) => number(each.next_offset) },
-      { title: "Stable", number: true, hint: "Readers see what is before this offset", cell: (each) => number(each.stable_offset) },
+      {
+        title: "Stable",
+        number: true,
+        hint: "Readers see what is before this offset",
+        cell: (each) => number(each.stable_offset),
+      },
       { title: "Size", number: true, cell: (each) => bytes(each.size_bytes) },
       { title: "Segments", number: true, cell: (each) => number(each.segments.length) },
       { title: "Oldest", cell: (each) => oldest(each) },
@@ -87,7 +117,12 @@ function readerTable(row) {
     empty: "Nobody reads it over AMQP now.",
     columns: [
       { title: "Consumer tag", cell: (each) => name(each.tag) },
-      { title: "Next offsets, by partition", cell: (each) => Object.entries(each.positions).map(([partition, offset]) => h("span", { class: "flag numbers" }, `${partition}: ${number(offset)}`)) },
+      {
+        title: "Next offsets, by partition",
+        cell: (each) => Object.entries(each.positions).map(
+          ([partition, offset]) => h("span", { class: "flag numbers" }, `${partition}: ${number(offset)}`),
+        ),
+      },
       { title: "Unacked", number: true, cell: (each) => number(each.unacked) },
     ],
   });
@@ -119,18 +154,29 @@ function records(row) {
           { title: "Value", cell: (each) => h("code", { class: "preview" }, h("bdi", {}, each.value ?? "")) },
         ],
       }),
-      rows.length > 0 && h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => look(following) }, "Next records")),
+      rows.length > 0 && h(
+        "div",
+        { class: "buttons" },
+        h("button", { type: "button", onclick: () => look(following) }, "Next records"),
+      ),
     );
   }
   const inside = form({
     keep: "records",
     button: "Read",
     clear: false,
-    fields: [field({ label: "From", name: "from", hint: "partition:offset, such as 0:17,1:5; empty for the start of all" })],
+    fields: [
+      field({ label: "From", name: "from", hint: "partition:offset, such as 0:17,1:5; empty for the start of all" }),
+    ],
     submit: async ({ from }) => {
       await look(from.trim());
       return null;
     },
   });
-  return h("details", { class: "drawer", keep: "records" }, h("summary", {}, "Read records"), h("div", { class: "drawn" }, inside, list));
+  return h(
+    "details",
+    { class: "drawer", keep: "records" },
+    h("summary", {}, "Read records"),
+    h("div", { class: "drawn" }, inside, list),
+  );
 }

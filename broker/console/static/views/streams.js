@@ -25,13 +25,20 @@ export const streams = {
         sorted: listState(ctx),
         empty: "There are no streams. Declare one among the queues, of type stream.",
         columns: [
-          { title: "Name", sort: "name", cell: (row) => h("a", { href: link(["streams", row.vhost, row.name]) }, name(row.name)) },
+          {
+            title: "Name",
+            sort: "name",
+            cell: (row) => h("a", { href: link(["streams", row.vhost, row.name]) }, name(row.name)),
+          },
           ...(ctx.vhost ? [] : [{ title: "Virtual host", sort: "vhost", cell: (row) => name(row.vhost) }]),
           { title: "Partitions", sort: "partitions", number: true, cell: (row) => number(row.partitions) },
           { title: "Records", sort: "messages", number: true, cell: (row) => number(row.messages) },
           { title: "Size", sort: "size_bytes", number: true, cell: (row) => bytes(row.size_bytes) },
           { title: "Readers", sort: "readers", number: true, cell: (row) => number(row.readers) },
-          { title: "", cell: (row) => row.damaged && h("span", { class: "badge bad", title: row.damaged }, "damaged") },
+          {
+            title: "",
+            cell: (row) => row.damaged && h("span", { class: "badge bad", title: row.damaged }, "damaged"),
+          },
         ],
       }),
     ];

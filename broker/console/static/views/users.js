@@ -15,7 +15,10 @@ export const users = {
   nav: "users",
 
   async load(ctx) {
-    const [rows, without] = await Promise.all([ctx.get(path("users")), ctx.get(path("users", "without-permissions"))]);
+    const [rows, without] = await Promise.all([
+      ctx.get(path("users")),
+      ctx.get(path("users", "without-permissions")),
+    ]);
     return { rows, without: new Set(without.map((each) => each.name)) };
   },
 
@@ -28,8 +31,16 @@ export const users = {
         columns: [
           { title: "Name", cell: (row) => h("a", { href: link(["users", row.name]) }, name(row.name)) },
           { title: "Tags", cell: (row) => tagsOf(row).map((tag) => h("span", { class: "flag" }, name(tag))) },
-          { title: "Limits", cell: (row) => Object.entries(row.limits ?? {}).map(([limit, value]) => h("span", { class: "flag numbers" }, `${limit} ${value}`)) },
-          { title: "", cell: (row) => without.has(row.name) && h("span", { class: "badge warn" }, "no permissions") },
+          {
+            title: "Limits",
+            cell: (row) => Object.entries(row.limits ?? {}).map(
+              ([limit, value]) => h("span", { class: "flag numbers" }, `${limit} ${value}`),
+            ),
+          },
+          {
+            title: "",
+            cell: (row) => without.has(row.name) && h("span", { class: "badge warn" }, "no permissions"),
+          },
         ],
       }),
       drawer("Add a user", addForm(ctx)),
@@ -37,7 +48,9 @@ export const users = {
   },
 };
 
-const tagsOf = (row) => (Array.isArray(row.tags) ? row.tags : String(row.tags ?? "").split(",").filter(Boolean));
+const tagsOf = (row) => (
+  Array.isArray(row.tags) ? row.tags : String(row.tags ?? "").split(",").filter(Boolean)
+);
 const splitTags = (text) => text.split(",").map((tag) => tag.trim()).filter(Boolean).join(",");
 
 function addForm(ctx) {
@@ -46,7 +59,13 @@ function addForm(ctx) {
     button: "Add user",
     fields: [
       field({ label: "Name", name: "name", required: true }),
-      field({ label: "Password", name: "password", type: "password", required: true, autocomplete: "new-password" }),
+      field({
+        label: "Password",
+        name: "password",
+        type: "password",
+        required: true,
+        autocomplete: "new-password",
+      }),
       field({ label: "Tags", name: "tags", hint: TAGS_HINT }),
     ],
     submit: async (values) => {
@@ -63,14 +82,21 @@ export const user = {
 
   async load(ctx) {
     const target = path("users", ctx.params.name);
-    const [row, permissions, topics] = await Promise.all([ctx.get(target), ctx.get(`${target}/permissions`), ctx.get(`${target}/topic-permissions`)]);
+    const [row, permissions, topics] = await Promise.all([
+      ctx.get(target),
+      ctx.get(`${target}/permissions`),
+      ctx.get(`${target}/topic-permissions`),
+    ]);
     return { row, permissions, topics };
   },
 
   show(ctx, { row, permissions, topics }) {
     const named = { user: row.name };
     return [
-      facts({ Tags: tagsOf(row).length ? tagsOf(row).map((tag) => h("span", { class: "flag" }, name(tag))) : "none", Password: row.password_hash ? "set" : "none" }),
+      facts({
+        Tags: tagsOf(row).length ? tagsOf(row).map((tag) => h("span", { class: "flag" }, name(tag))) : "none",
+        Password: row.password_hash ? "set" : "none",
+      }),
       h("h2", {}, "Permissions"),
       permissionTable(ctx, permissions, { user: false }),
       drawer("Set permissions", permissionForm(ctx, named)),
@@ -94,7 +120,10 @@ function tagsForm(ctx, row) {
     submit: async ({ tags }) => {
       // Without a hash the password would be taken away; it may have been changed since this was opened.
       const now = await get(path("users", row.name));
-      await put(path("users", row.name), { tags: splitTags(tags), password_hash: now.password_hash, hashing_algorithm: now.hashing_algorithm });
+      await put(
+        path("users", row.name),
+        { tags: splitTags(tags), password_hash: now.password_hash, hashing_algorithm: now.hashing_algorithm },
+      );
       return `Tags of “${row.name}” are set.`;
     },
     after: () => ctx.reload(),
@@ -105,7 +134,16 @@ function passwordForm(ctx, row) {
   return form({
     keep: "password",
     button: "Change password",
-    fields: [field({ label: "User", name: "username", value: row.name, readonly: true, autocomplete: "username" }), field({ label: "New password", name: "password", type: "password", required: true, autocomplete: "new-password" })],
+    fields: [
+      field({ label: "User", name: "username", value: row.name, readonly: true, autocomplete: "username" }),
+      field({
+        label: "New password",
+        name: "password",
+        type: "password",
+        required: true,
+        autocomplete: "new-password",
+      }),
+    ],
     submit: async ({ password }) => {
       const now = await get(path("users", row.name));
       await put(path("users", row.name), { password, tags: tagsOf(now).join(",") });
@@ -119,7 +157,11 @@ function deletion(ctx, row) {
   return action(ctx, {
     text: "Delete user",
     danger: true,
-    question: { title: "Delete this user?", text: `“${row.name}” goes, and the user's connections end.`, yes: "Delete" },
+    question: {
+      title: "Delete this user?",
+      text: `“${row.name}” goes, and the user's connections end.`,
+      yes: "Delete",
+    },
     run: async () => {
       await remove(path("users", row.name));
       ctx.go(["users"]);

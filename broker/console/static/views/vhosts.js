@@ -20,7 +20,10 @@ export const vhosts = {
         columns: [
           { title: "Name", cell: (row) => name(row.name) },
           { title: "Description", cell: (row) => row.description && name(row.description) },
-          { title: "Tags", cell: (row) => (row.tags ?? []).map((tag) => h("span", { class: "flag" }, name(tag))) },
+          {
+            title: "Tags",
+            cell: (row) => (row.tags ?? []).map((tag) => h("span", { class: "flag" }, name(tag))),
+          },
           { title: "", cell: (row) => deletion(ctx, row) },
         ],
       }),
@@ -33,7 +36,11 @@ function addForm(ctx) {
   return form({
     keep: "add-vhost",
     button: "Add virtual host",
-    fields: [field({ label: "Name", name: "name", required: true }), field({ label: "Description", name: "description" }), field({ label: "Tags", name: "tags", hint: "Separated by commas" })],
+    fields: [
+      field({ label: "Name", name: "name", required: true }),
+      field({ label: "Description", name: "description" }),
+      field({ label: "Tags", name: "tags", hint: "Separated by commas" }),
+    ],
     submit: async (values) => {
       await put(path("vhosts", values.name), { description: values.description, tags: values.tags });
       return `Virtual host “${values.name}” is added.`;
@@ -47,7 +54,11 @@ function deletion(ctx, row) {
     text: "Delete",
     label: `Delete virtual host ${row.name}`,
     danger: true,
-    question: { title: "Delete this virtual host?", text: `“${row.name}” goes for good: its queues with all that is in them, its exchanges, permissions and policies. Connections to it end.`, yes: "Delete it all" },
+    question: {
+      title: "Delete this virtual host?",
+      text: `“${row.name}” goes for good: its queues with all that is in them, its exchanges, permissions and policies. Connections to it end.`,
+      yes: "Delete it all",
+    },
     reload: () => ctx.reloadAll(),
     run: async () => {
       await remove(path("vhosts", row.name));
