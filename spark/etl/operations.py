@@ -56,5 +56,7 @@ class Operations:
                 spec.http,
                 (address.user, address.password),
                 stream_url=spec.broker,
+                alarm_rate=spec.letter_alarm.rate,
+                alarm_window_s=spec.letter_alarm.window_s,
             )
         return self._reporters[query]

@@ -38,6 +38,7 @@ from spark.etl.spec import (
 )
 from spark.etl.spec_queries import QueryShape, query_shapes
 from spark.etl.stream_sink import counted, fused_rows, result_rows
+from spark.option_values import read_span_ms
 
 RECORD_COLUMNS: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
@@ -62,7 +63,7 @@ class Planner:
 
     def __init__(self, spec: PipelineSpec, spark: SparkSession) -> None:
         self._spec = spec
-        self._spark = spark
+        self.spark = spark
         self._flows: dict[str, Flow] = {}
         self._sound: dict[str, DataFrame] = {}
 
@@ -158,8 +159,10 @@ class Planner:
             options["maxOffsetsPerTrigger"] = str(limits.max_offsets_per_trigger)
         if limits.max_bytes_per_trigger is not None:
             options["maxBytesPerTrigger"] = str(limits.max_bytes_per_trigger)
+        if limits.batch_target is not None:
+            options["adaptiveTargetMs"] = str(read_span_ms(limits.batch_target))
         columns = RECORD_COLUMNS + (HEADER_COLUMN if source.headers else "")
-        reader = self._spark.readStream.format("leveret").schema(columns)
+        reader = self.spark.readStream.format("leveret").schema(columns)
         return reader.options(**options).load()
 
     def _step(self, step: Step) -> Flow:
@@ -183,7 +186,7 @@ class Planner:
         spec = self._spec
         frames = {name: self.sound(name) for name in inputs_of(step)}
         if isinstance(step, Sql):
-            return transforms.queried(step, self._spark, frames)
+            return transforms.queried(step, self.spark, frames)
         if isinstance(step, FrameFunction):
             return self._called(step, *frames.values())
         first, *others = frames.values()

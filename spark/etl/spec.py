@@ -239,6 +239,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class LetterAlarm:
+    """When too many records fail: their share over a window of time."""
+
+    rate: float | None = None  # None: no alarm
+    window_s: int = 60
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineSpec:
     name: str
     broker: str
@@ -252,6 +260,7 @@ class PipelineSpec:
     trigger: str = "1 seconds"
     broker_timeout: str = "30 seconds"  # that it may be away before a batch is given up
     limits: Limits = field(default_factory=Limits)
+    letter_alarm: LetterAlarm = field(default_factory=LetterAlarm)
     spark: dict[str, str] = field(default_factory=dict)
     directory: Path = field(default_factory=Path.cwd)  # functions are imported from there, too
     file: str = "pipeline"

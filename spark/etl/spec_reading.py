@@ -13,6 +13,7 @@ from spark.etl.spec import (
     FORMATS,
     RAW_SCHEMA,
     Format,
+    LetterAlarm,
     Limits,
     Mode,
     ParquetSink,
@@ -37,6 +38,7 @@ RESTARTS_MAX: Final = 1000
 DEFAULT_BROKER: Final = "amqp://guest:guest@127.0.0.1:5672/%2F"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")  # also a view of SQL
 _SINK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # also a directory
+WINDOW_S_MAX: Final = 86_400
 _TOPIC_BYTES_MAX: Final = 251  # `.dlq` goes behind it
 _MODES: Final[dict[str, tuple[Mode, ...]]] = {
     "stream": ("append", "complete"),
@@ -66,7 +68,8 @@ def read_spec(values: Mapping[str, Any], file: str, directory: Path) -> Pipeline
     head = SpecTable(file, "[pipeline]", whole.needed_table("pipeline"))
     limits = SpecTable(file, "[limits]", whole.peek("limits") or {})
     settings = SpecTable(file, "[spark]", whole.peek("spark") or {})
-    whole.asked("limits", "spark", "sources", "steps", "sinks")
+    letters = SpecTable(file, "[dead_letters]", whole.peek("dead_letters") or {})
+    whole.asked("limits", "spark", "dead_letters", "sources", "steps", "sinks")
     whole.done()
     name = _named(head, "name", head.needed("name"), _SINK_NAME)
     checkpoint = _checkpoint(head, directory)
@@ -83,6 +86,7 @@ def read_spec(values: Mapping[str, Any], file: str, directory: Path) -> Pipeline
         trigger=head.span("trigger", "1s") or "",
         broker_timeout=head.span("broker_timeout", "30s") or "",
         limits=_limits(limits),
+        letter_alarm=_letter_alarm(letters),
         spark=settings.settings(),
         directory=directory,
         file=file,
@@ -115,6 +119,16 @@ def _limits(table: SpecTable) -> Limits:
         table.number("max_bytes_per_trigger", default.max_bytes_per_trigger),
         table.span("batch_target"),
         table.number("restarts", default.restarts, minimum=0, maximum=RESTARTS_MAX) or 0,
+    )
+    table.done()
+    return found
+
+
+def _letter_alarm(table: SpecTable) -> LetterAlarm:
+    default = LetterAlarm()
+    found = LetterAlarm(
+        table.share("alarm_rate"),
+        table.number("alarm_window_s", default.window_s, maximum=WINDOW_S_MAX) or 0,
     )
     table.done()
     return found

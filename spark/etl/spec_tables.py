@@ -111,6 +111,16 @@ class SpecTable:
         found = self._get(key, bool, "true or false")
         return default if found is None else found
 
+    def share(self, key: str) -> float | None:
+        """More than nothing and less than all."""
+        self._asked.add(key)
+        found = self._values.get(key)
+        if found is None:
+            return None
+        if not isinstance(found, float) or not 0 < found < 1:
+            self.fail(key, "a share between 0 and 1, such as 0.05")
+        return found
+
     def span(self, key: str, default: str | None = None) -> str | None:
         """A time such as "10 minutes", as Spark reads it too."""
         found = self.text(key, default)
