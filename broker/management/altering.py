@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.http.message_json import plain_value
+from broker.http.admin import bad_request
 from broker.http.messages import Response, json_response
 from broker.management import queues
 from broker.management.access import must
 from broker.management.fields import need, table
+from broker.management.queue_rows import shown_arguments
 from broker.management.topology import up_to_date
 from broker.protocol.errors import access_refused
 from broker.security.checks import check_new_queue
-from queues.options import altered
+from broker.sqs.attributes import SQS
 from queues.stream.names import INTERNAL
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ async def _alter(call: Call) -> Response:
     vhost, body = call.vhost(), call.json()
     need(body, "arguments")
     changes = table(body)
+    if SQS in changes:
+        raise bad_request(f"{SQS} is what SQS keeps for itself: use SetQueueAttributes")
     await up_to_date(call, vhost)
     queue = queues.find(call)
     if queue.name in INTERNAL:
@@ -45,4 +48,4 @@ async def _alter(call: Call) -> Response:
     else:
         vhost.policies.alter(queue, settings)
         await call.happens(vhost.when_durable)
-    return json_response({"arguments": plain_value(altered(queue.arguments, settings))})
+    return json_response({"arguments": shown_arguments(queue.arguments, settings)})

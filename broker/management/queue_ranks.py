@@ -7,15 +7,14 @@ moment; rates change with the samples, every five seconds, and not in between.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from broker.cluster.front import QueueFront
-from broker.http.message_json import plain_value
+from broker.management.queue_rows import shown_arguments
 from broker.management.rates import COUNTED, GIVEN
 from broker.management.sampler import QUEUE_FIELDS, published
-from queues.options import altered
 from queues.queue import Queue
 from queues.tally import FIELDS
 
@@ -49,8 +48,10 @@ def _memory(queue: AnyQueue) -> int:
     return _bytes(queue) if _in_memory(queue) else 0
 
 
-def _text(arguments: Mapping[str, object]) -> str:
-    return json.dumps(plain_value(dict(arguments)), sort_keys=True) if arguments else "{}"
+def _arguments(queue: AnyQueue) -> str:
+    if not queue.arguments and not queue.settings:
+        return "{}"
+    return json.dumps(shown_arguments(queue.arguments, queue.settings), sort_keys=True)
 
 
 _PLAIN: Final[dict[str, Rank]] = {
@@ -66,7 +67,7 @@ _PLAIN: Final[dict[str, Rank]] = {
     "durable": attrgetter("durable"),
     "auto_delete": attrgetter("auto_delete"),
     "exclusive": lambda queue: queue.owner is not None,
-    "arguments": lambda queue: _text(altered(queue.arguments, queue.settings)),
+    "arguments": _arguments,
     "policy": lambda queue: queue.policy or "",
     "operator_policy": lambda queue: queue.operator_policy or "",
 }

@@ -9,12 +9,13 @@ from broker.management.listing import MISSING
 from broker.management.rates import OF_QUEUES, ZERO, Ages, View, message_stats
 from broker.management.sampler import QUEUE_FIELDS, published, tally_values
 from broker.management.whereabouts import Whereabouts, led_here
+from broker.sqs.attributes import SQS
 from queues.options import altered
 from queues.queue import Queue
 from queues.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from broker.http.admin import Call
     from broker.management.listing import Columns
@@ -171,8 +172,17 @@ def _backing(item: Item) -> dict[str, Any]:
     return {"len": item.ready, "mode": "default", "version": 1}
 
 
+def shown_arguments(
+    arguments: Mapping[str, object], settings: Mapping[str, object]
+) -> dict[str, object]:
+    """Those that a client could have declared; what SQS keeps for itself is not among them."""
+    own = altered(arguments, settings)
+    own.pop(SQS, None)
+    return {name: plain_value(value) for name, value in own.items()}
+
+
 PLAIN: Final[Columns[Item]] = {  # known on every node
-    "arguments": lambda item: plain_value(altered(item.queue.arguments, item.queue.settings)),
+    "arguments": lambda item: shown_arguments(item.queue.arguments, item.queue.settings),
     "auto_delete": lambda item: item.queue.auto_delete,
     "durable": lambda item: item.queue.durable,
     "exclusive": lambda item: item.queue.owner is not None,

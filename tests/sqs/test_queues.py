@@ -162,6 +162,18 @@ def test_exported_definitions_have_attributes_as_arguments(raw, url):
     assert found["arguments"]["x-delivery-limit"] == -1
 
 
+def test_what_sqs_keeps_for_itself_is_no_argument_of_the_queue(raw, url):
+    path = f"/api/queues/%2F/{name_of(url)}"
+    shown = json.loads(raw("GET", path).body)["arguments"]
+    assert shown["x-visibility-timeout"] == 1000 * int(LONG_S)
+    assert "x-sqs" not in shown
+    refused = raw("PATCH", path, json.dumps({"arguments": {"x-sqs": {"wait_s": "x"}}}).encode())
+    assert refused.status == 400
+    altered = raw("PATCH", path, json.dumps({"arguments": {"x-max-length": 9}}).encode())
+    assert altered.status == 200
+    assert json.loads(altered.body)["arguments"] == {**shown, "x-max-length": 9}
+
+
 def test_a_purged_queue_is_empty_in_flight_messages_included(sqs, url, receiver):
     for body in ("held", "waits"):
         sqs.send_message(QueueUrl=url, MessageBody=body)
