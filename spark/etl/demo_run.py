@@ -38,6 +38,7 @@ class Recorder:
     """Keeps what the report shows, and knows when everything was read."""
 
     started: float = field(default_factory=time.monotonic)
+    started_queries: set[str] = field(default_factory=set)
     read: dict[str, int] = field(default_factory=dict)
     letters: int = 0
     batches: int = 0
@@ -49,6 +50,8 @@ class Recorder:
     def listen(self, event: Event) -> None:
         if event.kind == "paused":
             self.paused += 1
+        if event.kind == "started":
+            self.started_queries.add(event.query)
         if event.batch is None:
             return
         batch, name = event.batch, event.query
@@ -144,9 +147,8 @@ class Demo:
         deadline = time.monotonic() + DRAIN_S
         recorder.quiet.clear()
         while time.monotonic() < deadline and not stop.wait(0.2):
-            if len(recorder.quiet) == len(recorder.read) and all(
-                count >= QUIET_BATCHES for count in recorder.quiet.values()
-            ):
+            quiet = [count for count in recorder.quiet.values() if count >= QUIET_BATCHES]
+            if len(quiet) == len(recorder.started_queries):
                 break
         stop.set()
 

@@ -6,6 +6,7 @@ row; a registry that does not answer fails the batch, which then runs again.
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -29,9 +30,19 @@ CORRUPT = "_corrupt"
 
 
 def registry_at(url: str | None, where: str) -> SchemaRegistry:
+    """With the login that the URL has. Raises SpecError."""
     if url is None:
         raise SpecError(f"{where}: avro needs [pipeline] registry, as in 'http://127.0.0.1:15672'")
-    return SchemaRegistry(url)
+    parts = urlsplit(url)
+    place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    try:
+        return SchemaRegistry(
+            place,
+            user=unquote(parts.username or "guest"),
+            password=unquote(parts.password or "guest"),
+        )
+    except ValueError as error:
+        raise SpecError(f"{where}: [pipeline] registry: {error}") from error
 
 
 def reader_schema(source: Source, registry: str | None, where: str) -> tuple[str, Any]:

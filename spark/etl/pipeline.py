@@ -12,7 +12,7 @@ from spark.etl.events import Event, Listener
 from spark.etl.operations import Operations
 from spark.etl.plan import Planner
 from spark.etl.runner import Runner
-from spark.etl.session import open_session, start_local
+from spark.etl.session import active, open_session, start_local
 from spark.etl.spec import PipelineSpec
 from spark.etl.spec_reading import read_file, read_spec
 
@@ -63,7 +63,7 @@ class Pipeline:
         planner = self.plan(spark)
         queries = planner.queries()
         shapes = {each.name: shape_of(self.spec, planner, each) for each in queries}
-        with locked(self.spec):
+        with locked(self.spec), active(planner.spark):
             for name, shape in shapes.items():
                 check_shape(self.spec, name, shape)
             operations = Operations(self.spec)

@@ -2,7 +2,9 @@
 
 import os
 import sys
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -42,6 +44,21 @@ def open_session(spec: PipelineSpec, spark: SparkSession | None) -> SparkSession
         if name.startswith(_SQL) and own.conf.isModifiable(name):
             own.conf.set(name, text)
     return own
+
+
+@contextmanager
+def active(session: SparkSession) -> Iterator[None]:
+    """For the length of a block it is this thread's: only there Spark finds sources in Python."""
+    java: Any = session._jvm.SparkSession  # type: ignore[union-attr] # noqa: SLF001
+    before = java.getActiveSession()
+    java.setActiveSession(session._jsparkSession)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            java.setActiveSession(before.get())
+        else:
+            java.clearActiveSession()
 
 
 def start_local(spec: PipelineSpec) -> SparkSession:

@@ -1,7 +1,9 @@
 """Words for what tests do with pipelines: streams filled, a pipeline run, what came out."""
 
 import json
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from spark.etl.dead_letters import dlq_of
 from spark.etl.events import Event
 from tests.support.scene import Scene
 from tests.support.streams import declare_stream
+from tests.support.waiting import eventually
 
+WITHIN_S = 240.0  # for what Spark does in its own time
 Rows = list[dict[str, Any]]
 
 
@@ -90,6 +94,9 @@ class PipelineScene:
         }
         return Pipeline.from_dict(values, self.directory)
 
+    def pipeline_of(self, values: dict[str, Any]) -> Pipeline:
+        return Pipeline.from_dict(values, self.directory)
+
     def run(self, pipeline: Pipeline, listener: Callable[[Event], None] | None = None) -> None:
         """Over what there is now."""
 
@@ -99,6 +106,36 @@ class PipelineScene:
                 listener(event)
 
         pipeline.run(self.spark, once=True, listener=listen)
+
+
+@contextmanager
+def running(
+    scene: PipelineScene, pipeline: Pipeline, listener: Callable[[Event], None] = lambda _: None
+) -> Iterator[Callable[[Callable[[], object], str], None]]:
+    """For the length of a block, without an end of its own. What it gives waits for something to
+    become true, for as long as the pipeline is sound."""
+    stop = threading.Event()
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            pipeline.run(scene.spark, stop=stop, listener=listener)
+        except BaseException as error:
+            errors.append(error)
+
+    def wait(condition: Callable[[], object], what: str) -> None:
+        eventually(lambda: errors or condition(), what, within_s=WITHIN_S)
+        if errors:
+            raise errors[0]
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield wait
+    finally:
+        stop.set()
+        thread.join()
+    assert not errors, errors
 
 
 def ordered(rows: Iterable[dict[str, Any]]) -> Rows:
