@@ -209,10 +209,12 @@ class _Collector:
 
     def _queues(self) -> Iterator[Metric]:
         ready, unacked = self._sampler.lengths()
-        held = [queue for queue in self._sampler.holding() if isinstance(queue, Queue)]
-        size = sum(queue.ready_bytes for queue in held)
-        on_disk = sum(queue.statistics().on_disk for queue in held)
-        in_memory = sum(queue.ready for queue in held) - on_disk
+        held = self._sampler.holding()
+        queues = [queue for queue in held if isinstance(queue, Queue)]
+        in_streams = sum([queue.ready for queue in held if not isinstance(queue, Queue)])
+        size = sum([queue.ready_bytes for queue in queues])
+        on_disk = sum([queue.on_disk for queue in queues])
+        in_memory = ready - in_streams - on_disk
         vhosts = self._node.vhosts.values()
         count = sum(
             len(vhost.queues) - sum(name in vhost.queues for name in INTERNAL) for vhost in vhosts

@@ -86,15 +86,21 @@ class Sampler:
 
     def _held(self) -> dict[VHost, tuple[int, int]]:
         """Ready and unacked messages, of vhosts that have any."""
-        found: dict[VHost, tuple[int, int]] = {}
-        for uid, (vhost, queue) in list(self._holding.items()):
+        sums: dict[VHost, list[int]] = {}
+        empty: list[bytes] = []
+        for uid, (vhost, queue) in self._holding.items():
             ready, unacked = queue.ready, queue.unacked
             if queue.deleted or not (ready or unacked):
-                del self._holding[uid]
-            else:
-                before = found.get(vhost, (0, 0))
-                found[vhost] = (before[0] + ready, before[1] + unacked)
-        return found
+                empty.append(uid)
+                continue
+            total = sums.get(vhost)
+            if total is None:
+                total = sums[vhost] = [0, 0]
+            total[0] += ready
+            total[1] += unacked
+        for uid in empty:
+            del self._holding[uid]
+        return {vhost: (total[0], total[1]) for vhost, total in sums.items()}
 
     def holding(self) -> list[Led]:
         """The queues that `lengths` found messages in."""
