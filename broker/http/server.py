@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 StreamHandler = Callable[[trio.abc.Stream], Awaitable[None]]
 
 READ_BYTES = 65536
+PIECES_A_TURN = 64  # of a body, without giving others a turn: a millisecond
+PIECES_FREE = 1000  # of any size
+HTTP_VERSIONS = frozenset({b"1.0", b"1.1"})
 BODILESS_STATUSES = frozenset({204, 304})
 # What browsers may make of an answer, unless it says otherwise itself: nothing but its data.
 SECURITY_HEADERS = {
@@ -43,8 +46,13 @@ class HttpLimits:
 
     # Far above any honest request line and headers, cookies included.
     header_bytes_max: int = 16384
+    # Clients send a dozen; each costs far more to take apart than to send.
+    headers_max: int = 100
     # A body is held in memory. This fits the import of a large set of definitions.
     body_bytes_max: int = 16 * 2**20
+    # Chunks of a body beyond the first thousand have at least so many bytes on average: those of a
+    # byte each would keep the node busy for minutes.
+    chunk_bytes_min: int = 64
     # Of all requests at a time: whoever has not even logged in may send one.
     bodies_bytes_max: int = 256 * 2**20
     # A browser's or a scraper's pool of open connections; beyond it something is leaking.
@@ -189,16 +197,28 @@ class _HttpConnection:
     def _check_head(self, head: h11.Request) -> None:
         """Refuse a head over the limit that came in one read: h11 counts only unfinished ones."""
         size = len(head.target) + sum(len(name) + len(value) for name, value in head.headers)
-        if size > self._limits.header_bytes_max:
+        if size > self._limits.header_bytes_max or len(head.headers) > self._limits.headers_max:
             raise HttpError(431, "the request line and headers are too large")
+        if head.http_version not in HTTP_VERSIONS:
+            raise HttpError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+        names = {name for name, _ in head.headers}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            # Whatever is in front of this node may have taken the other one for the end.
+            raise HttpError(400, "both Content-Length and Transfer-Encoding are given")
 
     async def _receive_body(self, head: h11.Request) -> bytes:
         announced = dict(head.headers).get(b"content-length", b"0")
         if int(announced) > self._limits.body_bytes_max:
             raise self._body_too_large()
         body = bytearray()
+        pieces = 0
         while isinstance(event := await self._next_event(), h11.Data):
             body += event.data
+            pieces += 1
+            if not pieces % PIECES_A_TURN:
+                await trio.lowlevel.checkpoint()
+            if pieces > PIECES_FREE + len(body) // self._limits.chunk_bytes_min:
+                raise HttpError(400, "the body comes in chunks that are too small")
             self._body_bytes += len(event.data)
             self._bodies.held_bytes += len(event.data)
             if len(body) > self._limits.body_bytes_max:

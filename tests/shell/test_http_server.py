@@ -35,6 +35,7 @@ LIMITS = HttpLimits(
 )
 
 GET_HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+CHUNKED = b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @dataclass
@@ -288,6 +289,28 @@ async def test_a_wrong_method_is_told_the_right_ones(connect: Connect) -> None:
         (b"GET /echo?" + b"a&" * 500 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 3000 + b"\r\n\r\n", 431),
         (b"GET /" + b"x" * 3000, 431),
+        (b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * 100 + b"\r\n", 431),
+        (b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * 1000, 431),
+        (b"GET /health HTTP/1.1\r\nHost : x\r\n\r\n", 400),
+        (b"GET /health HTTP/1.1\r\nHost: x\r\nX: a\0b\r\n\r\n", 400),
+        (b"GET /health HTTP/1.1\r\n Host: x\r\n\r\n", 400),
+        (b"GET /health HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
+        (b"GET /health HTTP/2.0\r\nHost: x\r\n\r\n", 505),
+        # What two servers could take for the ends of different requests.
+        (CHUNKED[:-2] + b"Content-Length: 5\r\n\r\n0\r\n\r\n", 400),
+        (CHUNKED[:-2] + b"Transfer-Encoding: identity\r\n\r\n0\r\n\r\n", 501),
+        (CHUNKED.replace(b"chunked", b"chunked, identity") + b"0\r\n\r\n", 501),
+        (CHUNKED.replace(b"chunked", b"\x0bchunked") + b"0\r\n\r\n", 400),
+        (CHUNKED + b"-1\r\nx\r\n0\r\n\r\n", 400),
+        (CHUNKED + b"0x1\r\nx\r\n0\r\n\r\n", 400),
+        (CHUNKED + b"1\r\nxy\r\n0\r\n\r\n", 400),
+        (CHUNKED + b"f" * 30 + b"\r\nx", 400),
+        (CHUNKED + b"1;" + b"e" * 3000, 431),  # an extension without end
+        (CHUNKED + b"0\r\n" + b"a: b\r\n" * 1000, 431),  # trailers without end
+        (CHUNKED + b"1\r\nx\r\n" * 1100, 413),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: +5\r\n\r\nhello", 400),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5, 6\r\n\r\nhello", 400),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: %s\r\n\r\n" % (b"9" * 30), 400),
         (b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n", 413),
         (
             b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -304,6 +327,50 @@ async def test_what_is_malformed_or_too_large_is_refused_and_the_connection_clos
     assert answer.status == status
     assert set(answer.json) == {"error", "reason"}
     assert answer.headers["connection"] == "close"
+    assert await client.is_closed_by_server()
+
+
+async def test_many_tiny_chunks_are_refused_before_they_cost_much(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    limits = HttpLimits(body_bytes_max=10**6)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(make_handler(make_router(), limits), theirs)
+        client = Client(ours)
+        answer = await client.ask(CHUNKED + b"1\r\nx\r\n" * 5000)
+        assert (answer.status, answer.json["error"]) == (400, "Bad Request")
+        assert "too small" in answer.json["reason"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_chunks_of_a_usual_size_may_be_as_many_as_the_body_needs() -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    limits = HttpLimits(body_bytes_max=10**6)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(make_handler(make_router(), limits), theirs)
+        body = b"40\r\n%s\r\n" % (b"x" * 64) * 3000 + b"0\r\n\r\n"
+        answer = await Client(ours).ask(CHUNKED + body)
+        assert len(answer.json["body"]) == 64 * 3000
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_folded_header_is_one_header(connect: Connect) -> None:
+    """As the standard has servers replace it, so that nobody in front sees another request."""
+    answer = await connect().ask(
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nX-Long: a\r\n  b\r\nContent-Length: 2\r\n\r\nhi"
+    )
+    assert (answer.json["headers"]["x-long"], answer.json["body"]) == ("a b", "hi")
+
+
+async def test_what_follows_a_request_that_was_refused_is_not_looked_at(
+    connect: Connect, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A request hidden in another one's body stays hidden."""
+    client = connect()
+    hidden = b"GET /echo?hidden=1 HTTP/1.1\r\nHost: x\r\n\r\n"
+    both = CHUNKED[:-2] + b"Content-Length: 4\r\n\r\n0\r\n\r\n"
+    assert (await client.ask(both + hidden)).status == 400
     assert await client.is_closed_by_server()
 
 
