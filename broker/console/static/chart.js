@@ -51,11 +51,11 @@ export function chart({ title, series, format = number, unit = "" }) {
 
 const last = (points) => (points.length ? points[points.length - 1][1] : 0);
 
-/** The next of 1, 2, 5, 10, 20 … */
+/** The next round number, of which half is round enough. */
 function ceiling(value) {
   if (value <= 1) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].find((step) => step * power >= value) * power;
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((step) => step * power >= value) * power;
 }
 
 function legend(series, format, unit) {

@@ -3,12 +3,12 @@
 import { h, svg } from "./dom.js";
 import { link } from "./router.js";
 
-const BOX_WIDTH = 210;
+const BOX_WIDTH = 190;
 const BOX_HEIGHT = 30;
-const GAP_X = 200;
+const GAP_X = 190;
 const GAP_Y = 18;
 const MARGIN = 12;
-const NAME_CHARS_MAX = 26;
+const NAME_CHARS_MAX = 24;
 const KEY_CHARS_MAX = 22;
 export const NODES_MAX = 60; // more cannot be read; the table has them all
 
