@@ -12,6 +12,7 @@ import logging
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, Literal, NamedTuple
 
 from psycopg.errors import LockNotAvailable
@@ -121,13 +122,18 @@ class PostgresSink:
             self._check_order(fields)
             self._drop_old(connection, link.name)
             staging = self._stage(connection, link.name, batch_id, fields)
-        copied = self._copy(frame, staging)
-        with link.transaction() as connection:
-            if self._is_done(connection, link, batch_id, query_id):
-                return False
-            self._insert(connection, copied, [field.name for field in fields])
-            link.store.save_checkpoint(connection, link.name, batch_id, offsets, query_id)
-            _drop(connection, staging)
+        try:
+            copied = self._copy(frame, staging)
+            with link.transaction() as connection:
+                if self._is_done(connection, link, batch_id, query_id):
+                    return False
+                self._insert(connection, copied, [field.name for field in fields])
+                link.store.save_checkpoint(connection, link.name, batch_id, offsets, query_id)
+                _drop(connection, staging)
+        except SinkError:  # for good: there may be no next attempt that drops it
+            with suppress(SinkError, DisconnectedError), link.transaction() as connection:
+                _drop(connection, staging)
+            raise
         return True
 
     def _link(self, name: str) -> Link:

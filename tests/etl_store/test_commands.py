@@ -183,6 +183,7 @@ def test_a_large_replay_is_several_transactions(amqp_url, client, store, topic, 
     assert len(records(client, topic)) == 30
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_without_a_broker_the_store_is_listed_as_it_is(etl, client, topic, monkeypatch):
     bury(client, topic, [41])
     etl("dlq", "list")
@@ -194,6 +195,7 @@ def test_without_a_broker_the_store_is_listed_as_it_is(etl, client, topic, monke
     assert etl("dlq", "replay", "--all")[0] == 1
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_a_store_that_is_not_there_is_not_made(etl, tmp_path):
     code, _, err = etl("dlq", "list", "--store", f"sqlite:///{tmp_path / 'none.db'}")
     assert (code, "no ETL store" in err) == (1, True)
@@ -215,6 +217,7 @@ PROGRESS = {
 }
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_status_shows_jobs_and_the_broker_their_state(etl, broker, api, client, store, topic):
     with client.producer(topic) as producer:
         for number in range(10):

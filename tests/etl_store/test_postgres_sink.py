@@ -125,6 +125,7 @@ def test_rows_that_a_table_does_not_take_are_told_and_nothing_is_there(
     with pytest.raises(SinkError, match=said):
         sink.write(spark.range(10).selectExpr(rows), 0, "job", {})
     assert tables.execute("SELECT count(*) FROM copied").fetchone() == (0,)
+    assert staging_tables(tables) == []
 
 
 def test_a_second_driver_of_a_job_is_kept_out(spark, sinks, tables) -> None:
@@ -189,7 +190,7 @@ def test_a_server_that_crashes_with_staged_rows_loses_none(spark, mortal) -> Non
     sink.close()
     with mortal.connect() as connection:
         assert numbers(connection, "crashed.copied") == list(range(1000))
-        assert staging_tables(connection) == []
+        assert staging_tables(connection, "crashed") == []
 
 
 def test_a_server_that_is_restarted_while_tasks_copy_loses_none(spark, mortal, tmp_path) -> None:

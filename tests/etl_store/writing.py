@@ -40,6 +40,10 @@ def numbers(connection: Any, table: str = "copied") -> list[int]:
     return [row[0] for row in connection.execute(f"SELECT number FROM {table} ORDER BY 1")]
 
 
-def staging_tables(connection: Any) -> list[str]:
-    found = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'etl_stage_%'")
-    return [row[0] for row in found]
+def staging_tables(connection: Any, schema: str = "") -> list[str]:
+    """In a schema, or in the connection's own."""
+    asked = (
+        "SELECT relname FROM pg_class WHERE relname LIKE 'etl_stage_%%'"
+        " AND relnamespace = coalesce(nullif(%s, ''), current_schema())::regnamespace"
+    )
+    return [row[0] for row in connection.execute(asked, (schema,))]
