@@ -56,8 +56,13 @@ def make_everything(api):
 
 
 def everything(api):
-    kinds = ("users", "vhosts", "permissions", "topic-permissions", "user-limits", "vhost-limits")
-    return {kind: api.call("GET", kind).json for kind in kinds}
+    """As it was defined, without what vhosts say of the messages in them."""
+    kinds = ("users", "permissions", "topic-permissions", "user-limits", "vhost-limits")
+    found = {kind: api.call("GET", kind).json for kind in kinds}
+    defined = "name,description,tags,default_queue_type,metadata,tracing"
+    found["vhosts"] = api.call("GET", "vhosts", query=f"columns={defined}").json
+    assert found["vhosts"][-1]["description"] == "d"
+    return found
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
