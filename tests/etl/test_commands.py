@@ -1,0 +1,155 @@
+"""`leveret etl` as people use it, in processes of its own; and what it says when it cannot."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from broker.cli import leveret
+from clients import cli
+from spark.etl.events import Batch, Event
+from spark.etl.report import Chart, html, rates
+from spark.etl.terminal import LiveView, line_of
+from tests.etl.scene import PipelineScene
+from tests.spark.session import SETTINGS, spark_home
+from tests.spark.test_sink_kills import DRIVER_DEADLINE_S, end_session
+from tests.support.process import ROOT, clean_environment
+
+assert cli  # it adds the commands
+
+FILE = """
+[pipeline]
+name = "copy"
+broker = "{url}"
+checkpoint = "checkpoint"
+store = "sqlite:///{directory}/etl.db"
+trigger = "100ms"
+[spark]
+{settings}
+[sources.orders]
+topic = "{source}"
+schema = "id bigint"
+[[sinks]]
+kind = "stream"
+name = "out"
+input = "orders"
+topic = "{target}"
+"""
+
+
+def leveret_etl(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(leveret, ["etl", *arguments])
+    return result.exit_code, result.output
+
+
+def test_a_file_is_checked_without_spark(tmp_path: Path) -> None:
+    file = str(ROOT / "examples" / "etl" / "shop.toml")
+    code, output = leveret_etl("validate", "--quick", file)
+    assert (code, output) == (0, f"{file}: pipeline shop is fine: 4 sources, 4 steps, 2 sinks\n")
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("[pipeline]\n")
+    code, output = leveret_etl("validate", str(wrong))
+    assert code == 1
+    assert output == f"Error: {wrong}: the file: there are no [sources.NAME]\n" or "name" in output
+
+
+def test_without_spark_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clients.commands.etl.MODULE", "pyspark_that_is_not_there")
+    code, output = leveret_etl("run", "x.toml")
+    assert code == 1
+    assert "pip install 'leveret[spark]'" in output
+
+
+def test_explain_says_what_will_happen(etl: PipelineScene) -> None:
+    code, output = leveret_etl("explain", str(ROOT / "examples" / "etl" / "shop.toml"))
+    assert code == 0, output
+    for line in (
+        "source users (table of shop.users, json)",
+        "    clicks: bigint",
+        "  keeps: rows of both sides, until the watermark (5 seconds behind) has passed",
+        "sink revenue (append rows of revenue to stream shop.revenue)",
+        "  exactly once: what a batch writes is one transaction of the broker",
+        "  dead letters of orders: to shop.orders.dlq",
+        "  Spark's plan:",
+    ):
+        assert line in output
+
+
+@pytest.mark.timeout(900)
+def test_run_ends_in_good_order_when_it_is_told_to(etl: PipelineScene) -> None:
+    source, target = etl.declare(), etl.target()
+    etl.fill(source, [{"id": n} for n in range(10)])
+    settings = {**SETTINGS, "spark.master": "local[2,3]"}
+    file = etl.directory / "copy.toml"
+    file.write_text(
+        FILE.format(
+            url=etl.url,
+            source=source,
+            target=target,
+            directory=etl.directory,
+            settings="\n".join(
+                f'"{name}" = "{text.format(directory=etl.directory)}"'
+                for name, text in settings.items()
+            ),
+        )
+    )
+    environment = {"SPARK_HOME": str(spark_home(etl.directory)), "PYSPARK_PYTHON": sys.executable}
+    with (etl.directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "clients.cli", "etl", "run", "--json", str(file)],
+            cwd=ROOT,
+            env=clean_environment(environment),
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if json.loads(line)["event"] == "batch":
+                break
+        os.kill(process.pid, signal.SIGTERM)
+        rest = [json.loads(line) for line in process.stdout]
+        assert process.wait(DRIVER_DEADLINE_S) == 0, (etl.directory / "log").read_text()
+    finally:
+        end_session(process)
+    assert rest[-1]["event"] == "stopped"
+    assert sorted(row["id"] for row in etl.rows(target)) == list(range(10))
+
+
+# What is shown
+
+BATCH = Batch(3, 1000, 2, 500, 70, 9, "", 0)
+
+
+def test_a_line_says_what_a_batch_was() -> None:
+    line = line_of(Event("batch", "out", batch=BATCH))
+    assert line.endswith(
+        "out batch 3: 1,000 records in 500 ms (2,000/s), 2 dead letters, 70 behind"
+    )
+    assert line_of(Event("paused", "out", "no broker")).endswith("out paused: no broker")
+
+
+def test_the_table_adds_up() -> None:
+    view = LiveView("shop")
+    view.listen(Event("started", "out"))
+    for _ in range(2):
+        view.listen(Event("batch", "out", batch=BATCH))
+    cells = [list(column.cells) for column in view._table().columns]
+    assert [each[0] for each in cells] == ["out", "running", "3", "2,000", "2,000", "70", "4", "9"]
+
+
+def test_a_report_is_html_that_nothing_can_break_out_of() -> None:
+    chart = Chart("a & b", "rows", {"<x>": [(0, 1), (2, 5)], "one": [(1, 1)]})
+    text = html("<demo>", {"bad": "<script>"}, [chart, Chart("empty", "")], {"t": [("a",), (1,)]})
+    assert "<script>" not in text
+    assert "&lt;demo&gt;" in text
+    assert "<polyline" in text
+    assert "<circle" in text
+    assert rates([(0, 0), (2, 10), (2, 10), (3, 11)]) == [(2, 5), (3, 1)]
