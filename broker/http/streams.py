@@ -57,9 +57,7 @@ async def _list(call: Call) -> Response:
 
 
 def _rows(vhost: VHost) -> list[dict[str, Any]]:
-    return [
-        _row(vhost, queue) for _, queue in sorted(vhost.queues.items()) if isinstance(queue, Stream)
-    ]
+    return [_row(vhost, queue) for queue in vhost.queues.values() if isinstance(queue, Stream)]
 
 
 def _row(vhost: VHost, stream: Stream) -> dict[str, Any]:
