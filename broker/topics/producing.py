@@ -19,6 +19,7 @@ from broker.topics.asking import allow, find_topic, must_be_sound
 from broker.topics.fields import only, text_asked
 from broker.topics.problems import UNAVAILABLE, TopicError, bad_request, from_refusal
 from broker.topics.records import NewRecord, read_record
+from queues.stream.names import INTERNAL
 from queues.stream.publishing import partition_of
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Producing:
 
     async def produce(self, call: Call) -> Response:
         body = call.json()
+        _must_be_theirs(call.parameter("topic"))
         stream = find_topic(call)
         allow(call, wire.Append(stream.name, 0, b""))
         must_be_sound(stream)
@@ -115,6 +117,12 @@ class Producing:
             return partition_of(record.key, partitions)
         self._turn = (self._turn + 1) % partitions
         return self._turn
+
+
+def _must_be_theirs(name: str) -> None:
+    """Whether or not it is there yet, as it is once a group has committed something."""
+    if name in INTERNAL:
+        raise TopicError(403, f"topic '{name}' is the broker's own", code="access_refused")
 
 
 def _acks(call: Call, stream: Stream) -> str:
