@@ -124,3 +124,18 @@ def test_an_answer_that_is_an_error_does_not_end_the_polling(console: Console, a
     expect(console.page.locator("#content [role=alert]")).to_contain_text("a plain reason")
     console.page.unroute(EXCHANGES)
     expect(console.page.get_by_label("Search exchanges")).to_be_visible()
+
+
+def test_a_stream_is_shown_while_nobody_can_tell_of_its_groups(console: Console, api: Api):
+    body = {"durable": True, "arguments": {"x-queue-type": "stream", "x-partitions": 2}}
+    assert api.call("PUT", "queues", "/", "lonely", body=body).status == 201
+    console.failures_expected = True
+    groups = re.compile("/api/stream-groups")
+    refusal = '{"error": "trouble", "reason": "no node can decide that now"}'
+    console.page.route(groups, lambda route: route.fulfill(status=503, body=refusal))
+    console.open("streams", "/", "lonely")
+    expect(console.table("Partitions").locator("tbody tr")).to_have_count(2)
+    expect(console.page.locator("#content")).to_contain_text("no node can decide that now")
+    console.page.unroute(groups)
+    expect(console.page.locator("#content")).to_contain_text("No group has read this stream yet.")
+    assert api.call("DELETE", "queues", "/", "lonely").status == 204

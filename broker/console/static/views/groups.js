@@ -11,10 +11,18 @@ import { facts } from "./facts.js";
 
 const DESCRIBED_MAX = 20; // each is a request
 const VHOSTS_MAX = 20;
+const STATUS_UNAVAILABLE = 503;
 
 /** Groups of a vhost with their offsets, and of how many more there was nothing asked. */
 export async function loadGroups(ctx, vhost) {
-  const listed = await ctx.get(path("stream-groups", vhost));
+  let listed;
+  try {
+    listed = await ctx.get(path("stream-groups", vhost));
+  } catch (error) {
+    // In a cluster nobody may lead the groups for a moment; the rest can be shown.
+    if (error.status === STATUS_UNAVAILABLE) return { found: [], more: 0, trouble: error.message };
+    throw error;
+  }
   const described = listed.slice(0, DESCRIBED_MAX).map(
     (each) => ctx.tryGet(path("stream-groups", vhost, each.group)),
   );
@@ -35,16 +43,17 @@ export const streamGroups = {
       groups: parts.flatMap((each) => each.found),
       more: parts.reduce((sum, each) => sum + each.more, 0),
       left: ctx.vhost ? 0 : ctx.vhosts.length - vhosts.length,
+      trouble: parts.find((each) => each.trouble)?.trouble,
     };
   },
 
-  show(ctx, { groups, more, left }) {
+  show(ctx, { groups, more, left, trouble }) {
     return [
       table({
         caption: "Stream groups",
         rows: groups,
         key: (row) => `${row.vhost} ${row.group}`,
-        empty: "There are no consumer groups.",
+        empty: trouble ?? "There are no consumer groups.",
         columns: [
           {
             title: "Group",

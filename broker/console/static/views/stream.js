@@ -25,10 +25,11 @@ export const stream = {
       row,
       groups: groups.found.filter((group) => group.offsets.some((each) => each.stream === name)),
       more: groups.more,
+      trouble: groups.trouble,
     };
   },
 
-  show(ctx, { row, groups, more }) {
+  show(ctx, { row, groups, more, trouble }) {
     const own = row.name.startsWith(INTERNAL);
     return [
       row.damaged && h("p", { class: "health bad", role: "alert" }, `This stream is damaged: ${row.damaged}`),
@@ -51,7 +52,7 @@ export const stream = {
         ),
         lagTable(group, row.name),
       ]),
-      !groups.length && h("p", { class: "empty" }, "No group has read this stream yet."),
+      !groups.length && h("p", { class: "empty" }, trouble ?? "No group has read this stream yet."),
       more > 0 && h(
         "p",
         { class: "dim" },
