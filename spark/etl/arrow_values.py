@@ -14,8 +14,10 @@ _MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 def scalar_udf(function: Callable[[Any], Any], kind: DataType) -> Callable[[Column], Column]:
     """From an array to an array of this type, of the same length; it says so in its hints."""
-    made: Callable[[Column], Column] = cast("Any", arrow_udf)(function, kind)
-    return made
+    made: Any = cast("Any", arrow_udf)(function, kind)
+    # Else Spark would call it for a filter behind it, and then again.
+    found: Callable[[Column], Column] = made.asNondeterministic()
+    return found
 
 
 def to_arrow(rows: list[Any], kind: Any, instead: Callable[[Exception], Any]) -> Any:

@@ -1,6 +1,7 @@
 """What a pipeline will do, in words: sources, schema behind each step, state, sinks, plans."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -124,6 +125,8 @@ def _query(spec: PipelineSpec, query: Query) -> Iterator[str]:
 
 def _plan(query: Query) -> Iterator[str]:
     yield "  Spark's plan:"
-    found = query.frame._jdf.queryExecution().optimizedPlan().toString()  # noqa: SLF001
+    java: Any = query.frame.sparkSession._jvm  # noqa: SLF001 - DataFrame.explain only prints
+    execution = query.frame._jdf.queryExecution()  # noqa: SLF001
+    found = java.PythonSQLUtils.explainString(execution, "simple")
     for line in str(found).splitlines():
         yield f"    {line}"

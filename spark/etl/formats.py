@@ -59,11 +59,18 @@ def row_of(source: Source, value: Column, schema: StructType, registry: str | No
         return avro_row(source, value, schema, registry)
     options = {**source.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     wider = StructType([*schema.fields, StructField(CORRUPT, StringType())])
-    text = value.cast("string")
+    text = once(value).cast("string")
     if source.format == "json":
         return sql.from_json(text, wider, options)
     ddl = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in wider.fields)
     return sql.from_csv(text, ddl, options)
+
+
+def once(value: Column) -> Column:
+    """The same value, from which Spark computes nothing twice. It would move filters in front of
+    what was read from the value, and read it again there for each column that they mention;
+    not if it believes that the result may be another."""
+    return sql.when(sql.spark_partition_id() >= 0, value)
 
 
 def failure_of(source: Source, value: Column, schema: StructType) -> Column:

@@ -55,7 +55,7 @@ def test_a_file_is_checked_without_spark(tmp_path: Path) -> None:
     wrong.write_text("[pipeline]\n")
     code, output = leveret_etl("validate", str(wrong))
     assert code == 1
-    assert output == f"Error: {wrong}: the file: there are no [sources.NAME]\n" or "name" in output
+    assert output == f"Error: {wrong}: [pipeline] name: it is missing\n"
 
 
 def test_without_spark_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
