@@ -20,7 +20,6 @@ from spark.etl.pipeline import Pipeline
 from spark.etl.report import Chart, Points, html, rates
 
 PREFIX: Final = "etl-demo."
-QUIET_BATCHES: Final = 2  # in a row without records: all is through
 DRAIN_S: Final = 300.0
 TOP: Final = 10
 
@@ -38,20 +37,16 @@ class Recorder:
     """Keeps what the report shows, and knows when everything was read."""
 
     started: float = field(default_factory=time.monotonic)
-    started_queries: set[str] = field(default_factory=set)
     read: dict[str, int] = field(default_factory=dict)
     letters: int = 0
     batches: int = 0
     paused: int = 0
     totals: dict[str, Points] = field(default_factory=dict)
     charts: dict[str, Chart] = field(default_factory=dict)
-    quiet: dict[str, int] = field(default_factory=dict)
 
     def listen(self, event: Event) -> None:
         if event.kind == "paused":
             self.paused += 1
-        if event.kind == "started":
-            self.started_queries.add(event.query)
         if event.batch is None:
             return
         batch, name = event.batch, event.query
@@ -59,7 +54,6 @@ class Recorder:
         self.batches += 1
         self.letters += batch.letters
         self.read[name] = self.read.get(name, 0) + batch.records
-        self.quiet[name] = 0 if batch.records or batch.behind else self.quiet.get(name, 0) + 1
         self.totals.setdefault(name, []).append((second, float(self.read[name])))
         self._chart("Time of a batch", "ms").add(name, second, batch.took_ms)
         self._chart("Records that wait", "records").add(name, second, batch.behind)
@@ -145,10 +139,10 @@ class Demo:
             if stop.is_set():
                 return
         deadline = time.monotonic() + DRAIN_S
-        recorder.quiet.clear()
+        with connect(self._url) as client:
+            written = sum(_count(client, PREFIX + name) for name in demo_streams.SOURCES)
         while time.monotonic() < deadline and not stop.wait(0.2):
-            quiet = [count for count in recorder.quiet.values() if count >= QUIET_BATCHES]
-            if len(quiet) == len(recorder.started_queries):
+            if sum(recorder.read.values()) >= written:  # each source is read by one query
                 break
         stop.set()
 
