@@ -1,7 +1,5 @@
 """`leveret etl run|validate|explain|demo`; those for operators are in operations_commands."""
 
-import signal
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +13,11 @@ from spark.etl.explain import explain_lines
 from spark.etl.operations_commands import dlq, forget, status
 from spark.etl.pipeline import Pipeline
 from spark.etl.spec_reading import read_file
+from spark.etl.stopping import stop_on_signals
 from spark.etl.terminal import terminal_of
 
 T = TypeVar("T")
 
-EXIT_FAILED: Final = 1
-EXIT_INTERRUPTED: Final = 130
 FILE: Final = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
 
@@ -44,19 +41,6 @@ def run(file: Path, *, once: bool, as_json: bool) -> None:
         session = in_a_line(pipeline.session)
         stop_on_signals(stop)
         in_a_line(lambda: pipeline.run(session, once=once, stop=stop, listener=listener))
-
-
-def stop_on_signals(stop: threading.Event) -> None:
-    """The first one asks for an orderly end; a second one of Ctrl-C does not wait for it."""
-
-    def handle(number: int, frame: object) -> None:
-        del frame
-        if stop.is_set() and number == signal.SIGINT:
-            sys.exit(EXIT_INTERRUPTED)
-        stop.set()
-
-    signal.signal(signal.SIGINT, handle)
-    signal.signal(signal.SIGTERM, handle)
 
 
 @click.command()

@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from clients.stream_address import Address
 from spark.etl.demo_run import Demo, Outcome, report, sums
 from spark.etl.errors import PipelineError, SpecError
 from spark.etl.spec_reading import DEFAULT_BROKER
+from spark.etl.stopping import stop_on_signals
 from spark.etl.terminal import terminal_of
 
 RATE_MAX: Final = 1_000_000
@@ -53,16 +55,18 @@ READY: Final = "leveret ready amqp="
 def demo(*, seconds: int, rate: int, url: str, http: str | None, file: Path, as_json: bool) -> None:
     """Make up a shop's events and run a pipeline on them: joins, windows, a table, dead letters.
 
-    It uses streams whose names begin with `etl-demo.`, and empties them first.
+    It uses streams whose names begin with `etl-demo.`, and empties them first. Ctrl-C ends it
+    early.
     """
     head = {} if http is None else {"http": http}
     with tempfile.TemporaryDirectory(prefix="leveret-etl-demo-") as place:
         directory = Path(place)
         with broker_at(url, directory) as address:
-            run = Demo(address, directory, rate, seconds)
+            run, stop = Demo(address, directory, rate, seconds), threading.Event()
+            stop_on_signals(stop)
             try:
                 with terminal_of("demo", as_json=as_json) as listener:
-                    outcome = run.run(listener, **head)
+                    outcome = run.run(listener, stop, **head)
             except (SpecError, PipelineError) as error:
                 raise click.ClickException(str(error)) from error
     file.write_text(report(outcome, rate), encoding="utf-8")
@@ -93,7 +97,12 @@ def broker_at(url: str, directory: Path) -> Iterator[str]:
     click.echo(f"no broker at {url}: one is started for the demo", err=True)
     command = [sys.executable, "-m", "broker", "serve", "--amqp-port", "0", "--http-port", "0"]
     command += ["--data-dir", str(directory / "broker"), "--log-level", "error"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
+    process = subprocess.Popen(  # noqa: S603 - our own
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a Ctrl-C at the terminal is for the demo, which still needs it
+    )
     try:
         assert process.stdout is not None
         line = next((line for line in process.stdout if READY in line), "")

@@ -86,14 +86,14 @@ class Demo:
         self._rate = rate
         self._seconds = seconds
 
-    def run(self, show: Listener, **head: Any) -> Outcome:
-        """Raises PipelineError."""
+    def run(self, show: Listener, stop: threading.Event, **head: Any) -> Outcome:
+        """Until all events are through, or `stop` is set. Raises PipelineError."""
         demo_streams.declare(self._url, PREFIX)
         demo_streams.delete(self._url, f"{PREFIX}revenue", f"{PREFIX}clicks-by-page")
         values = demo_values(self._url, self._directory, PREFIX, **head)
         pipeline = Pipeline.from_dict(values, self._directory)
         session = pipeline.session()
-        recorder, totals, stop = Recorder(), Totals(), threading.Event()
+        recorder, totals = Recorder(), Totals()
 
         def listen(event: Event) -> None:
             recorder.listen(event)
@@ -114,7 +114,12 @@ class Demo:
         """The process that makes them, followed by a thread; the event says that it is done."""
         command = [sys.executable, "-m", "spark.etl.demo_source", self._url, PREFIX]
         command += [str(self._rate), str(self._seconds)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
+        process = subprocess.Popen(  # noqa: S603 - our own
+            command,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # a Ctrl-C at the terminal is for this process
+        )
         is_over = threading.Event()
 
         def follow() -> None:
