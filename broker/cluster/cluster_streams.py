@@ -1,8 +1,8 @@
 """The streams of a cluster on this node: their partitions' logs, and the way to those who decide.
 
-Every node has a replica of every stream, so that all read what is near. Groups, transactions and
-producer ids are decided where their log leads, which all nodes have too. What is asked of another
-node begins with what it is for (kind STREAM):
+Every node has all of every stream, with a vote or as a learner, and readers read what is near.
+Groups, transactions and producer ids are decided where their log leads, which all nodes have too.
+What is asked of another node begins with what it is for (kind STREAM):
 
     0   uid of a partition's log, 16 bytes; then a request of queues.stream.forwarding
     1   a request of broker.streams.routed_service
