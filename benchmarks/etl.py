@@ -30,7 +30,7 @@ from spark.etl import Pipeline
 from spark.etl.demo_data import Shop
 from spark.etl.demo_pipeline import demo_values
 from spark.etl.demo_streams import append, declare
-from spark.etl.session import start_local
+from spark.etl.local_spark import start_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

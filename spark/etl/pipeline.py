@@ -9,10 +9,11 @@ from pyspark.sql import SparkSession
 
 from spark.etl.checkpoints import check_shape, locked, shape_of
 from spark.etl.events import Event, Listener
+from spark.etl.local_spark import start_local
 from spark.etl.operations import Operations
 from spark.etl.plan import Planner
 from spark.etl.runner import Runner
-from spark.etl.session import active, open_session, start_local
+from spark.etl.session import active, open_session
 from spark.etl.spec import PipelineSpec
 from spark.etl.spec_reading import read_file, read_spec
 

@@ -1,0 +1,104 @@
+"""Starts Spark for a pipeline, on this machine unless its settings say otherwise, and soon.
+
+Most of the time to the first micro-batch goes into code that runs once: classes are loaded, plans
+made, Python processes started. So the JVM is told to optimise later than it would by itself, and
+the Python processes are forked (fork_server.py).
+"""
+
+import atexit
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from spark import fork_client
+from spark.etl.spec import PipelineSpec
+
+# The second compiler takes as much time as all else until the first batch is through, for code that
+# is hardly run again. What is run for long still gets there; the default is a tenth to a fifth.
+_COMPILE_LATER: Final = (
+    "-XX:Tier4InvocationThreshold=25000 -XX:Tier4MinInvocationThreshold=3000 "
+    "-XX:Tier4CompileThreshold=75000 -XX:Tier4BackEdgeThreshold=200000"
+)
+JAVA_OPTIONS: Final = f"-XX:+IgnoreUnrecognizedVMOptions -XX:+UseParallelGC {_COMPILE_LATER}"
+# Two tasks at a time need two pieces of state, not 200.
+SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    "spark.python.daemon.module": "spark.worker_daemon",
+    "spark.sql.shuffle.partitions": "2",
+}
+PYTHON: Final = "PYSPARK_PYTHON"
+SOCKET: Final = "socket"
+BACKLOG: Final = 128  # processes that may wait to be started
+_LAUNCHER: Final = """\
+#!/bin/sh
+exec {python} -I -S {client} {socket} {python} "$@"
+"""
+
+
+def start_local(spec: PipelineSpec) -> SparkSession:
+    """The Spark of this process, if it has one."""
+    settings = {**SETTINGS, **spec.spark}
+    builder = SparkSession.builder.appName(spec.name)
+    if "spark.master" not in settings and "MASTER" not in os.environ:
+        builder = builder.master("local[*,3]")  # a failed task is tried again
+    if SparkSession.getActiveSession() is None:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if PYTHON not in os.environ and "spark.pyspark.python" not in settings:
+            os.environ[PYTHON] = _python(settings)
+    for name, text in settings.items():
+        builder = builder.config(name, text)
+    found = builder.getOrCreate()
+    found.sparkContext.setLogLevel("ERROR")
+    return found
+
+
+def _python(settings: dict[str, str]) -> str:
+    """What Spark's Python processes are started with."""
+    master = settings.get("spark.master", os.environ.get("MASTER", "local"))
+    if not master.startswith("local") or not hasattr(os, "pidfd_open"):
+        return sys.executable
+    return str(start_fork_server())
+
+
+def start_fork_server() -> Path:
+    """A command that stands in for Python, as long as this process lives."""
+    directory = Path(tempfile.mkdtemp(prefix="leveret-spark-"))
+    launcher, place = directory / "python", str(directory / SOCKET)
+    text = _LAUNCHER.format(
+        python=shlex.quote(sys.executable),
+        client=shlex.quote(fork_client.__file__),
+        socket=shlex.quote(place),
+    )
+    launcher.write_text(text)
+    launcher.chmod(0o700)
+    environ: dict[str, Any] = {
+        "OMP_NUM_THREADS": "1",  # threads do not survive a fork
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONHASHSEED": "0",  # as PySpark has it in all workers
+        **os.environ,
+    }
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(place)
+        listener.listen(BACKLOG)
+        server = subprocess.Popen(  # noqa: S603 - our own
+            [sys.executable, "-m", "spark.fork_server", str(directory), str(listener.fileno())],
+            stdin=subprocess.PIPE,
+            pass_fds=[listener.fileno()],
+            env=environ,
+            start_new_session=True,  # it is to see the end of this process, and tidy up
+        )
+    assert server.stdin is not None
+    atexit.register(server.stdin.close)
+    return launcher
