@@ -74,6 +74,8 @@ types: $(VENV)/.dev  ## mypy --strict
 imports: $(VENV)/.dev  ## import-linter: who may know whom
 	$(BIN)/lint-imports --no-cache
 
+# Tests start many processes; none shall compile all sources anew, whatever the environment says.
+unit: export PYTHONDONTWRITEBYTECODE :=
 unit: $(VENV)/.dev $(VENV)/.java $(VENV)/.chromium $(VENV)/.postgresql $(BIN)/rabbitmqadmin \
   $(NODE_DIR)/node_modules/.installed  ## the tests, fast ones first
 	$(BIN)/pytest -n auto $(PURE) $(PYTEST_ARGS)

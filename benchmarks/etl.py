@@ -4,7 +4,8 @@
 
 `stateless`: JSON read, checked, filtered and written as JSON, exactly once. `stateful`: the demo's
 pipeline, with a join of two streams, a table and windows. Both read what is there already, in
-batches of the default size; the first run warms the JVM and is not counted. `recovery`: a pipeline
+batches of the default size; the first run warms the JVM and is not counted. Rates are from the
+start of the first batch to the end, and from the start of the query. `recovery`: a pipeline
 in a process of its own is killed (SIGKILL) and started again, until its first batch is done.
 """
 
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 STRETCH_MS: Final = 250
 EVENTS_PER_S: Final = 20_000  # of event time
 START_MS: Final = 1_790_000_000_000
+TURNS: Final = 3  # that count, of which the best is told
 BUDGETS: Final = {
     "stateless": "80,000 events/s",
     "stateful": "20,000 events/s",
@@ -86,35 +89,57 @@ def stateless_values(url: str, directory: Path, prefix: str) -> dict[str, Any]:
     return values
 
 
-def timed(values: dict[str, Any], spark: SparkSession) -> float:
-    """Seconds from the start to the end of all that is there."""
+@dataclass
+class Run:
+    """A pipeline over all that is there: from its start, and from the start of its first batch."""
 
-    def listen(event: Event) -> None:
+    started: float
+    first: float | None = None
+    ended: float = 0.0
+
+    def listen(self, event: Event) -> None:
         if event.text:
             print(f"{event.query} {event.kind}: {event.text}", file=sys.stderr)
+        if event.batch is not None and self.first is None:
+            self.first = time.perf_counter() - event.batch.took_ms / 1000
 
-    started = time.perf_counter()
-    Pipeline.from_dict(values).run(spark, once=True, listener=listen)
-    return time.perf_counter() - started
+    @property
+    def whole_s(self) -> float:
+        return self.ended - self.started
+
+    @property
+    def batches_s(self) -> float:
+        assert self.first is not None
+        return self.ended - self.first
 
 
-def rate(kind: str, url: str, home: Path, events: int, spark: SparkSession) -> float:
+def timed(values: dict[str, Any], spark: SparkSession) -> Run:
+    run = Run(time.perf_counter())
+    Pipeline.from_dict(values).run(spark, once=True, listener=run.listen)
+    run.ended = time.perf_counter()
+    return run
+
+
+def rate(kind: str, url: str, home: Path, events: int, spark: SparkSession) -> str:
     prefix = f"bench.{kind}."
     declare(url, prefix)
     made = fill(url, prefix, events)
     if kind == "stateless":
         made = sum(each.next_offset for each in _partitions(url, f"{prefix}impressions"))
     make = stateless_values if kind == "stateless" else demo_values
-    best = 0.0
-    for turn in range(3):
+    best = (0.0, 0.0)
+    for turn in range(1 + TURNS):
         directory = home / f"{kind}{turn}"
         directory.mkdir()
-        values = make(url, directory, prefix)
-        took_s = timed(values, spark)
-        print(f"{kind} {turn}: {made:,} events in {took_s:.1f} s", file=sys.stderr)
+        run = timed(make(url, directory, prefix), spark)
+        print(
+            f"{kind} {turn}: {made:,} events in {run.whole_s:.1f} s, "
+            f"{run.batches_s:.1f} s from the first batch on",
+            file=sys.stderr,
+        )
         if turn:
-            best = max(best, made / took_s)
-    return best
+            best = max(best, (made / run.batches_s, made / run.whole_s))
+    return f"{best[0]:,.0f} events/s, {best[1]:,.0f} with the start of the query"
 
 
 def _partitions(url: str, stream: str) -> Any:
@@ -192,7 +217,7 @@ def main() -> None:
             spark = start_local(spec)
             for kind in kinds:
                 found = rate(kind, broker.url, home, options.events, spark)
-                table.add_row(kind, f"{found:,.0f} events/s", BUDGETS[kind])
+                table.add_row(kind, found, BUDGETS[kind])
             spark.stop()
     Console(width=100).print(table)
 

@@ -9,6 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -39,6 +40,7 @@ class Running:
 
     query: Query
     handle: StreamingQuery | None = None
+    closing: ExitStack = field(default_factory=ExitStack)  # what this attempt holds
     attempts: int = 0  # without a batch in between
     resume_at: float = 0.0
     finished: bool = False
@@ -96,6 +98,7 @@ class Runner:
             return
         error = each.handle.exception()
         each.handle = None
+        each.closing.close()
         if error is None:
             each.finished = True
             self._listener(Event("finished", each.name))
@@ -108,7 +111,7 @@ class Runner:
             if not self._prepared:
                 prepare(self._spec)
                 self._prepared = True
-            each.handle = sinks.start(self._spec, each.query, once=self._once)
+            each.handle = sinks.start(self._spec, each.query, once=self._once, closing=each.closing)
         except (StreamError, AMQPClientError, PySparkException) as error:
             self._failed(each, f"{type(error).__name__}: {error}")
         except (SpecError, PipelineError) as error:
@@ -172,4 +175,5 @@ class Runner:
         each.handle.stop()
         self._tell_batches(each)
         each.handle = None
+        each.closing.close()
         self._listener(Event("stopped", each.name))

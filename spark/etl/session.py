@@ -1,5 +1,7 @@
 """The SparkSession of a pipeline, with settings and views of its own in a Spark for many."""
 
+import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -28,6 +30,15 @@ SQL_SETTINGS: Final = {
     "spark.sql.streaming.checkpointFileManagerClass": _FILES,
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
+# What Spark adds to it; it puts its own values in the place of these.
+ENVIRONMENT: Final = {
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+    "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
+FORMAT: Final = "leveret"
+_COMPLETING: Final = threading.Lock()
 _SQL: Final = "spark.sql."
 _SETTLED: Final = "CANNOT_MODIFY_STATIC_CONFIG"
 
@@ -35,11 +46,24 @@ _SETTLED: Final = "CANNOT_MODIFY_STATIC_CONFIG"
 def open_session(spec: PipelineSpec, spark: SparkSession | None) -> SparkSession:
     """With its own settings and views; others in the same Spark do not see them."""
     own = (spark or start_local(spec)).newSession()
+    _complete_environment(own)
     settings = {**SQL_SETTINGS, **spec.spark}
     for name, text in settings.items():
         if name.startswith(_SQL):
             _set(own, name, text)
     return own
+
+
+def _complete_environment(session: SparkSession) -> None:
+    """Of the Python processes of our source. Spark keeps it in one map for all queries, to which
+    the thread of each query adds what is missing when it starts. Two at once spoil the map, and
+    from then on no task can be sent out (`Task not serializable`). So nothing may be missing."""
+    manager = session._jsparkSession.sessionState().dataSourceManager()  # noqa: SLF001
+    with _COMPLETING:
+        if manager.dataSourceExists(FORMAT):
+            environment = manager.lookupDataSource(FORMAT).dataSourceCls().envVars()
+            for name, text in ENVIRONMENT.items():
+                environment.putIfAbsent(name, text)
 
 
 def _set(session: SparkSession, name: str, text: str) -> None:

@@ -1,6 +1,7 @@
 """Starts a query: its frame, its sink, its checkpoint and its trigger."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -36,7 +37,8 @@ def job_of(spec: PipelineSpec, query: str) -> str:
     return f"{spec.name}.{query}"
 
 
-def start(spec: PipelineSpec, query: Query, *, once: bool) -> StreamingQuery:
+def start(spec: PipelineSpec, query: Query, *, once: bool, closing: ExitStack) -> StreamingQuery:
+    """What the query holds while it runs is let go when `closing` is closed."""
     sink = query.shape.sink
     writer = query.frame.writeStream.queryName(job_of(spec, query.name))
     writer = writer.option("checkpointLocation", str(spec.path / query.name))
@@ -57,14 +59,15 @@ def start(spec: PipelineSpec, query: Query, *, once: bool) -> StreamingQuery:
         writer = writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
         return writer.format("parquet").option("path", sink.path).start()
     if isinstance(sink, PostgresSink):
-        return writer.foreachBatch(_into_postgres(spec, query.name, sink)).start()
+        return writer.foreachBatch(_into_postgres(spec, query.name, sink, closing)).start()
     return _start_to_look_at(writer, sink)
 
 
 def _into_postgres(
-    spec: PipelineSpec, query: str, sink: PostgresSink
+    spec: PipelineSpec, query: str, sink: PostgresSink, closing: ExitStack
 ) -> Callable[[DataFrame, int], None]:
     table = PostgresTable(sink.url, sink.table, "upsert" if sink.keys else "append", sink.keys)
+    closing.callback(table.close)  # it holds the job's lock, which the next attempt needs
     job = job_of(spec, query)
 
     def write(frame: DataFrame, batch: int) -> None:

@@ -16,6 +16,7 @@ from tests.cluster.proxy import HOST, Network
 from tests.support.admin import Api
 from tests.support.ports import free_ports
 from tests.support.process import READY_LINE, ROOT, STOP_DEADLINE_S, TRACEBACK, clean_environment
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     import random
@@ -303,7 +304,14 @@ class Cluster:
         api = Api(HOST, helper.ports["http"])
         removed = api.call("DELETE", "cluster", "nodes", name)
         assert removed.status == 204, removed
+        told = len(node.log_text())
         node.launch()
+        # It has a few seconds to ask for it, which a busy machine may need to start it.
+        eventually(
+            lambda: "it waits to be added" in node.log_text()[told:],
+            f"node {name} to ask the others",
+            within_s=READY_DEADLINE_S,
+        )
         host_port = f"{HOST}:{self.peer_ports[name]}"
         added = api.call("PUT", "cluster", "nodes", name, body={"address": host_port})
         assert added.status == 201, added

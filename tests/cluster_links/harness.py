@@ -1,6 +1,5 @@
 """Nodes of a cluster in one loop, over a network that can be cut, cut one way, and delayed."""
 
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -18,14 +17,6 @@ from broker.off_loop import at_once
 
 DELAYS_S = (0.0, 0.01, 0.1, 0.3)
 SECRET = b"hares sleep with open eyes"
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class MemoryNet:

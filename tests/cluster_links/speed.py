@@ -14,7 +14,7 @@ from broker.cluster.kinds import Kind
 from broker.cluster.network import TcpNetwork
 from broker.cluster.options import PeersOptions
 from broker.cluster.peers import Peers
-from tests.cluster_links.harness import free_ports
+from tests.support.ports import free_ports
 
 BYTES = 1_500_000_000
 SMALL_FRAMES = 1_000_000

@@ -16,7 +16,8 @@ from broker.cluster.network import Network, TcpNetwork
 from broker.cluster.table import split_address
 from broker.cluster.tls import load_contexts
 from broker.startup import StartupError
-from tests.cluster_links.harness import Cluster, cluster_of, free_ports, until
+from tests.cluster_links.harness import Cluster, cluster_of, until
+from tests.support.ports import free_ports
 
 MIB = 1024 * 1024
 

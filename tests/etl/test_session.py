@@ -7,8 +7,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
 from spark.etl import Pipeline
-from spark.etl.session import SQL_SETTINGS, open_session
+from spark.etl.session import ENVIRONMENT, FORMAT, SQL_SETTINGS, open_session
 from spark.etl.stream_sink import HEADERS_TYPE, no_headers
+from tests.etl.scene import PipelineScene
 
 
 def a_pipeline(directory: Path, **settings: str) -> Pipeline:
@@ -62,3 +63,24 @@ def test_results_have_a_list_of_headers_that_is_empty_and_never_null(spark: Spar
     frame = spark.range(3).select(no_headers().alias("headers"), null.alias("null"))
     assert frame.schema["headers"].dataType == frame.schema["null"].dataType
     assert [row.headers for row in frame.collect()] == [[], [], []]
+
+
+def test_queries_that_start_at_once_find_the_environment_of_their_processes_complete(
+    etl: PipelineScene,
+) -> None:
+    """Spark adds to it without a lock, so that there must be nothing left to add."""
+    orders = etl.declare()
+    etl.fill(orders, [{"id": number} for number in range(10)])
+    sinks = [
+        {"kind": "stream", "name": name, "input": "orders", "topic": etl.target()}
+        for name in ("one", "two")
+    ]
+    pipeline = etl.pipeline({"orders": {"topic": orders, "schema": "id bigint"}}, sinks)
+    assert etl.spark is not None
+    own = open_session(pipeline.spec, etl.spark)
+    manager = own._jsparkSession.sessionState().dataSourceManager()
+    environment = manager.lookupDataSource(FORMAT).dataSourceCls().envVars()
+    before = set(environment)
+    assert before >= set(ENVIRONMENT)
+    etl.run(pipeline)
+    assert set(environment) == before

@@ -1,7 +1,6 @@
 """`leveret policy …` as a user runs it, against a running node."""
 
 import json
-import os
 import socket
 from types import SimpleNamespace
 
@@ -13,7 +12,7 @@ from tests.support.process import BrokerProcess
 
 pytestmark = pytest.mark.leveret_only
 
-PREFIX = f"cmd{os.getpid()}"
+PREFIX = "commanded"  # the same in every process, for it is in names of tests
 NAME = f"{PREFIX}-limits"
 
 

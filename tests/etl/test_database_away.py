@@ -1,0 +1,138 @@
+"""A database that is killed while a pipeline writes to it: each row is there once all the same."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from spark.etl import Pipeline, sinks
+from spark.etl.events import Event
+from spark.etl.postgres_sink import PostgresSink
+from spark.etl.store import Offsets, Store
+from spark.etl.store_errors import DisconnectedError
+from tests.etl.scene import WITHIN_S, PipelineScene, running
+from tests.etl_store.writing import numbers, staging_tables
+from tests.support.postgres import PostgresServer
+
+BATCH = 100
+BATCHES = 6
+ROWS = BATCH * BATCHES
+KILLED_AT = 2  # the third batch
+QUERY = "postgres"
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[PostgresServer]:
+    """A server that may crash and loses nothing that it committed."""
+    server = PostgresServer(durable=True)
+    yield server
+    server.close()
+
+
+class Murder:
+    """Of a server, once, at a moment of a batch."""
+
+    def __init__(self, server: PostgresServer, moment: str) -> None:
+        self.server = server
+        self.moment = moment
+        self.done = threading.Event()
+
+    def at(self, moment: str, batch: int) -> bool:
+        """Whether it happened now."""
+        if self.done.is_set() or (moment, batch) != (self.moment, KILLED_AT):
+            return False
+        self.server.crash()
+        self.done.set()
+        return True
+
+
+class MortalSink(PostgresSink):
+    """As a pipeline's own; whether it waits for its server is the test's to say."""
+
+    murder: Murder
+    patience_s: float
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments, retry_s=self.patience_s)
+        self._batch = -1
+
+    def _attempt(self, frame: DataFrame, batch_id: int, job: str, offsets: Offsets) -> bool:
+        self._batch = batch_id
+        written = super()._attempt(frame, batch_id, job, offsets)
+        if self.murder.at("committed", batch_id):
+            raise DisconnectedError("nobody was told of the commit")
+        return written
+
+    def _copy(self, frame: DataFrame, staging: str) -> Any:
+        self.murder.at("staging", self._batch)
+        copied = super()._copy(frame, staging)
+        self.murder.at("staged", self._batch)
+        return copied
+
+
+class Seen:
+    """What a pipeline told of its query."""
+
+    def __init__(self) -> None:
+        self.absences: list[str] = []  # of the database, for which it was paused
+        self.records = 0  # of batches that are done
+
+    def __call__(self, event: Event) -> None:
+        if event.query != QUERY:
+            return
+        if event.kind == "paused" and DisconnectedError.__name__ in event.text:
+            self.absences.append(event.text)
+        self.records += event.batch.records if event.batch is not None else 0
+
+
+def into_postgres(etl: PipelineScene, source: str, database: str) -> Pipeline:
+    """Two failures in a row end it, unless they are taken for an absence."""
+    return etl.pipeline(
+        {"orders": {"topic": source, "schema": "number bigint"}},
+        [{"kind": "postgres", "input": "orders", "url": database, "table": "copied"}],
+        trigger="100ms",
+        limits={"max_offsets_per_trigger": BATCH, "restarts": 1},
+    )
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("moment", "patience_s"), [("staged", 0.0), ("committed", 0.0), ("staging", WITHIN_S)]
+)
+def test_a_database_that_is_killed_and_comes_back_has_each_row_once(
+    etl: PipelineScene,
+    mortal: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+    patience_s: float,
+) -> None:
+    """It is back when the query was paused for the second time, or while a patient one waits."""
+    schema = f"{moment}{next(_numbers)}"
+    database = mortal.new_schema(schema)
+    murder = Murder(mortal, moment)
+    monkeypatch.setattr(MortalSink, "murder", murder, raising=False)
+    monkeypatch.setattr(MortalSink, "patience_s", patience_s, raising=False)
+    monkeypatch.setattr(sinks, "PostgresTable", MortalSink)
+    source = etl.declare()
+    etl.fill(source, [{"number": number} for number in range(ROWS)])
+    seen = Seen()
+    with running(etl, into_postgres(etl, source, database), seen) as wait:
+        wait(murder.done.is_set, "a batch at which the server is killed")
+        if not patience_s:
+            wait(lambda: len(seen.absences) >= 2, "two pauses")
+        mortal.start()
+        wait(lambda: seen.records >= ROWS, "the last batch")
+    assert bool(seen.absences) == (not patience_s), seen.absences
+    with mortal.connect() as connection:
+        assert numbers(connection, f"{schema}.copied") == list(range(ROWS))
+        assert staging_tables(connection, schema) == []
+    ends = {int(number): end for number, end in etl.client.offsets(source, "next").items()}
+    assert sum(ends.values()) == ROWS
+    with Store.open(database) as store:
+        saved = store.checkpoint(f"test.{QUERY}/copied")
+    assert saved is not None
+    assert saved["offsets"] == {source: ends}
