@@ -136,3 +136,17 @@ def test_a_database_that_is_killed_and_comes_back_has_each_row_once(
         saved = store.checkpoint(f"test.{QUERY}/copied")
     assert saved is not None
     assert saved["offsets"] == {source: ends}
+
+
+def test_a_pipeline_that_is_run_again_in_the_same_process_is_not_refused_by_itself(
+    etl: PipelineScene, mortal: PostgresServer
+) -> None:
+    """The lock of its job goes with the query that has it."""
+    database = mortal.new_schema("again")
+    source = etl.declare()
+    pipeline = into_postgres(etl, source, database)
+    for first in (0, 100):
+        etl.fill(source, [{"number": number} for number in range(first, first + 100)])
+        etl.run(pipeline)
+    with mortal.connect() as connection:
+        assert numbers(connection, "again.copied") == list(range(200))
