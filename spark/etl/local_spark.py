@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from spark import fork_client
 from spark.etl.spec import PipelineSpec
 
-# The second compiler takes as much time as all else until the first batch is through, for code that
-# is hardly run again. What is run for long still gets there; the default is a tenth to a fifth.
+# The second compiler takes a third of the JVM's time until the first batch is done, for code that
+# is hardly run again. What is run for long still gets there; the default is a fifth of these.
 _COMPILE_LATER: Final = (
     "-XX:Tier4InvocationThreshold=25000 -XX:Tier4MinInvocationThreshold=3000 "
     "-XX:Tier4CompileThreshold=75000 -XX:Tier4BackEdgeThreshold=200000"

@@ -23,7 +23,7 @@ SQL_SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": _STATE,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # To count rows exactly takes a look at each key before it is written: a sixth of a join's time.
+    # To count rows exactly takes a look at each key before it is written.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     # One store for the four tables of a join, and so a quarter of the files of each batch.
     "spark.sql.streaming.join.stateFormatVersion": "3",
