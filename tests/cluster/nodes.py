@@ -7,15 +7,15 @@ import http.client
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from tests.cluster.proxy import HOST, Network
 from tests.support.admin import Api
+from tests.support.forked import Forked
 from tests.support.ports import free_ports
-from tests.support.process import READY_LINE, ROOT, STOP_DEADLINE_S, TRACEBACK, clean_environment
+from tests.support.process import READY_LINE, STOP_DEADLINE_S, TRACEBACK, clean_environment
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Node:
         self.log_path = directory / "node.log"
         self.paused = False
         self.lives = 0
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Forked | None = None
         self._ready = threading.Event()
 
     @property
@@ -69,19 +69,10 @@ class Node:
         assert not self.alive
         self.lives += 1
         self._ready = threading.Event()
-        command = [sys.executable, "-m", "broker", "serve", "--data-dir", str(self.data_dir)]
+        command = ["serve", "--data-dir", str(self.data_dir)]
         command += ["--amqp-port", str(self.ports["amqp"]), "--http-port", str(self.ports["http"])]
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, *self.flags],
-                cwd=ROOT,
-                env=clean_environment({}),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        assert self._process.stdout is not None
+            self._process = Forked([*command, *self.flags], clean_environment({}), log)
         reading = (self._process.stdout, self._ready)
         threading.Thread(target=_watch_output, args=reading, daemon=True).start()
 

@@ -1,19 +1,20 @@
-"""A broker in a process of its own, as users start it, for tests over real sockets."""
+"""A broker in a process of its own, for tests over real sockets."""
 
 import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote, urlsplit
 
+from tests.support.forked import Forked
+
 READY_LINE = re.compile(
     r"leveret ready amqp=(?P<host>[\d.]+):(?P<amqp>\d+) http=[\d.]+:(?P<http>\d+)"
 )
-START_DEADLINE_S = 30.0
+START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 20.0
 TRACEBACK = "Traceback (most recent call last)"
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,22 +37,14 @@ class BrokerProcess:
         self._asked_to_end = False
         self._announced = threading.Event()
         self._ready: re.Match[str] | None = None
-        command = [sys.executable, "-m", "broker", "serve", "--amqp-port", "0", "--http-port", "0"]
+        command = ["serve", "--amqp-port", "0", "--http-port", "0"]
         command += ["--data-dir", str(self.data_dir), *arguments]
         if config is not None:
             config_path = directory / "leveret.toml"
             config_path.write_text(config)
             command += ["--config", str(config_path)]
         with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=clean_environment(env or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
+            self._process = Forked(command, clean_environment(env or {}), log)
         threading.Thread(target=self._read_output, daemon=True).start()
         self._wait_until_ready()
 
