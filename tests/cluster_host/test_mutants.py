@@ -7,12 +7,24 @@ from tests.cluster_host.storm import storm
 from tests.cluster_host.world import World
 
 SEEDS = range(1, 151)
+# The seed that noticed a bug when it was last looked for is tried first. Another may when the code
+# changes: then all are, and this is to be brought up to date.
+NOTICED = {
+    "acknowledged_before_it_is_durable": 40,
+    "uncommitted_entries_applied_after_a_restart": 55,
+    "snapshots_without_the_kept_entries": 12,
+    "snapshots_without_what_the_member_has_itself": 12,
+    "proposals_of_an_earlier_term_taken_for_own_ones": 26,
+    "leading_before_all_is_applied": 6,
+    "the_old_log_kept_beside_a_snapshot": 12,
+    "written_without_waiting_for_the_disk": 5,
+}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     with mutant():
-        for seed in SEEDS:
+        for seed in (NOTICED.get(mutant.__name__, SEEDS[0]), *SEEDS):
             try:
                 World(seed).run(storm)
             except BaseException:
