@@ -26,14 +26,14 @@ SETTINGS = {
 }
 
 
-def start_session(directory: Path, master: str = "local[2,3]") -> SparkSession:
+def start_session(directory: Path, *, python: str = sys.executable) -> SparkSession:
     """One for each process; failed tasks are tried again, up to three times in all.
 
-    The format is not registered: Spark finds it by itself.
+    The format is not registered: Spark finds it by itself. `python`: what Spark starts for Python.
     """
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = python
     os.environ["SPARK_HOME"] = str(spark_home(directory))
-    builder = SparkSession.builder.master(master).appName("tests")
+    builder = SparkSession.builder.master("local[2,3]").appName("tests")
     for name, text in SETTINGS.items():
         builder = builder.config(name, text.format(directory=directory))
     session = builder.getOrCreate()

@@ -1,5 +1,6 @@
 """The example programs for Spark, run as their readers would run them, only started faster."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ def quick_spark(tmp_path: Path) -> dict[str, str]:
     return {
         "PYSPARK_SUBMIT_ARGS": " ".join([*settings, "pyspark-shell"]),
         "SPARK_HOME": str(spark_home(tmp_path)),
+        "PYSPARK_PYTHON": sys.executable,
     }
 
 
