@@ -6,9 +6,9 @@ BIN       := $(VENV)/bin
 NODE_DIR  := tests/clients/node
 PACKAGES  := broker exchanges queues flow_control clients spark pyspark_leveret
 SOURCES   := $(PACKAGES) tests benchmarks examples
-# Tests that only compute: no sockets, no processes, so that they can run side by side.
-PURE      := $(addprefix tests/,channel cluster_catalog cluster_front cluster_host cluster_simulation \
-	connection exchanges flow_control protocol queues raft simulation storage stream stream_groups)
+# Tests wait about as much as they compute: one worker more than there are processors.
+WORKERS   ?= $(shell expr $$(nproc) + 1)
+SIDE_BY_SIDE := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 APT       := apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
 
 .DEFAULT_GOAL := help
@@ -77,10 +77,10 @@ imports: $(VENV)/.dev  ## import-linter: who may know whom
 # Tests start many processes; none shall compile all sources anew, whatever the environment says.
 unit: export PYTHONDONTWRITEBYTECODE :=
 unit: $(VENV)/.dev $(VENV)/.java $(VENV)/.chromium $(VENV)/.postgresql $(BIN)/rabbitmqadmin \
-  $(NODE_DIR)/node_modules/.installed  ## the tests, fast ones first
-	$(BIN)/pytest -n auto $(PURE) $(PYTEST_ARGS)
-	$(BIN)/pytest $(addprefix --ignore=,$(PURE)) $(PYTEST_ARGS)
-	LEVERET_TEST_CLUSTER=1 $(BIN)/pytest tests/semantics tests/sqs -k "not transient and not classic" $(PYTEST_ARGS)
+  $(NODE_DIR)/node_modules/.installed  ## the tests, side by side
+	$(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+	LEVERET_TEST_CLUSTER=1 $(BIN)/pytest $(SIDE_BY_SIDE) tests/semantics tests/sqs \
+	  -k "not transient and not classic" $(PYTEST_ARGS)
 
 # `unit` has most of it: transient and classic queues live on the node that the client is connected to.
 cluster-semantics: $(VENV)/.dev  ## all that clients are promised, by the first of three nodes

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 OTHER_BROKER = "LEVERET_TEST_URL"
 ON_A_CLUSTER = "LEVERET_TEST_CLUSTER"  # the shared broker is one of three nodes
+WORKER = "PYTEST_XDIST_WORKER"
+HERE = Path(__file__).parent
+# Directories with files of half a minute and more.
+LONG = {"cluster", "durability", "cluster_simulation", "spark", "etl", "etl_store"}
+_TURN = pytest.StashKey[int]()
 StartBroker = Callable[..., BrokerProcess]
 
 # The default makes a wrong password cost a second, which is for attackers and not for tests.
@@ -46,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if WORKER in os.environ:
+        _share_out(items)
     if ON_A_CLUSTER in os.environ:
         alone = pytest.mark.skip(reason="it has a broker of its own, which is no cluster")
         for item in items:
@@ -56,6 +63,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("leveret_only"):
                 item.add_marker(skip)
+
+
+def _share_out(items: list[pytest.Item]) -> None:
+    """Whole files to workers, since fixtures are shared in them, and all that needs Spark to one.
+
+    What takes longest goes first, so that no worker is left with it when the others are done.
+    """
+    for item in items:
+        needs_spark = "spark" in getattr(item, "fixturenames", ())
+        path = item.path.relative_to(HERE)
+        item.add_marker(pytest.mark.xdist_group("spark" if needs_spark else str(path)))
+        item.stash[_TURN] = 0 if needs_spark else 1 + (path.parts[0] not in LONG)
+    items.sort(key=lambda item: item.stash[_TURN])
 
 
 @pytest.fixture(scope="session")
