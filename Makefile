@@ -8,7 +8,7 @@ PACKAGES  := broker exchanges queues flow_control clients spark pyspark_leveret
 SOURCES   := $(PACKAGES) tests benchmarks examples
 # Tests wait about as much as they compute: one worker more than there are processors.
 WORKERS   ?= $(shell expr $$(nproc) + 1)
-SIDE_BY_SIDE := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 APT       := apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
 
 .DEFAULT_GOAL := help

@@ -5,7 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -15,6 +15,7 @@ from tests.support.admin import Api
 from tests.support.ports import free_ports
 from tests.support.process import TRACEBACK, BrokerProcess, OtherBroker
 from tests.support.scene import Scene
+from tests.support.sharing import Sharing, put_in_order
 from tests.support.wire import WireChannel, WireConnection
 
 if TYPE_CHECKING:
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 OTHER_BROKER = "LEVERET_TEST_URL"
 ON_A_CLUSTER = "LEVERET_TEST_CLUSTER"  # the shared broker is one of three nodes
 WORKER = "PYTEST_XDIST_WORKER"
-HERE = Path(__file__).parent
-# Directories with files of half a minute and more.
-LONG = {"cluster", "durability", "cluster_simulation", "spark", "etl", "etl_store"}
-_TURN = pytest.StashKey[int]()
 StartBroker = Callable[..., BrokerProcess]
 
 # The default makes a wrong password cost a second, which is for attackers and not for tests.
@@ -50,9 +47,20 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    _skip(items)
+    yield  # others change the order, too
     if WORKER in os.environ:
-        _share_out(items)
+        put_in_order(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing | None:
+    return Sharing(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def _skip(items: list[pytest.Item]) -> None:
     if ON_A_CLUSTER in os.environ:
         alone = pytest.mark.skip(reason="it has a broker of its own, which is no cluster")
         for item in items:
@@ -63,19 +71,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("leveret_only"):
                 item.add_marker(skip)
-
-
-def _share_out(items: list[pytest.Item]) -> None:
-    """Whole files to workers, since fixtures are shared in them, and all that needs Spark to one.
-
-    What takes longest goes first, so that no worker is left with it when the others are done.
-    """
-    for item in items:
-        needs_spark = "spark" in getattr(item, "fixturenames", ())
-        path = item.path.relative_to(HERE)
-        item.add_marker(pytest.mark.xdist_group("spark" if needs_spark else str(path)))
-        item.stash[_TURN] = 0 if needs_spark else 1 + (path.parts[0] not in LONG)
-    items.sort(key=lambda item: item.stash[_TURN])
 
 
 @pytest.fixture(scope="session")

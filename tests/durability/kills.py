@@ -8,7 +8,7 @@ is checked. The seed decides what everybody does; what the machine does in betwe
 """
 
 import argparse
-import subprocess
+import os
 import sys
 import tempfile
 import threading
@@ -18,8 +18,9 @@ from pathlib import Path
 from random import Random
 
 from tests.durability.ledger import Ledger, Name
+from tests.support.forked import Forked
 from tests.support.frames import Basic, Confirm, kind_of
-from tests.support.process import ROOT, TRACEBACK, BrokerProcess
+from tests.support.process import TRACEBACK, BrokerProcess, clean_environment
 from tests.support.wire import (
     ChannelClosedError,
     ConnectionClosedError,
@@ -68,15 +69,12 @@ class Broker:
     def start_and_kill(self, after_s: float) -> None:
         """A life too short to be of use to anybody."""
         data_dir = str(self.directory / "data")
-        command = [sys.executable, "-m", "broker", "serve", "--amqp-port", "0", "--http-port", "0"]
-        with subprocess.Popen(
-            [*command, "--data-dir", data_dir],
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as process:
-            time.sleep(after_s)
-            process.kill()
+        arguments = ["serve", "--amqp-port", "0", "--http-port", "0", "--data-dir", data_dir]
+        with Path(os.devnull).open("wb") as nowhere:
+            process = Forked(arguments, clean_environment({}), nowhere)
+        time.sleep(after_s)
+        process.kill()
+        process.wait()
 
     def log_text(self) -> str:
         return self._process.log_text()
@@ -261,7 +259,7 @@ def run(directory: Path, *, kills: int, seed: int) -> Ledger:
             time.sleep(random.uniform(0.05, 1.0))  # the moment, not a wait for anything
             broker.kill() if random.random() < 0.85 else broker.stop()
             if random.random() < 0.25:
-                broker.start_and_kill(random.uniform(0.1, 0.5))
+                broker.start_and_kill(random.uniform(0.01, 0.2))
             broker.start()
     finally:
         broker.ended.set()

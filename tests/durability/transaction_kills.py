@@ -215,7 +215,7 @@ def run(directory: Path, *, kills: int, seed: int) -> Book:
             time.sleep(random.uniform(0.1, 1.0))  # the moment, not a wait for anything
             broker.kill() if random.random() < 0.85 else broker.stop()
             if random.random() < 0.25:
-                broker.start_and_kill(random.uniform(0.1, 0.5))
+                broker.start_and_kill(random.uniform(0.01, 0.2))
             broker.start()
     finally:
         broker.ended.set()
