@@ -118,16 +118,10 @@ def _cluster(directory: Path) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """One for all tests that need it, wherever they are.
-
-    Its Python processes are forked as those of pipelines are; sessions of drivers that tests kill,
-    of examples and of a cluster of Spark's have Python itself.
-    """
-    from spark.etl.local_spark import start_fork_server
+    """One for all tests that need it, wherever they are."""
     from tests.spark.session import start_session
 
-    python = str(start_fork_server())
-    session = start_session(tmp_path_factory.mktemp("spark"), python=python)
+    session = start_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
 

@@ -14,13 +14,12 @@ from pathlib import Path
 
 from spark.etl import Pipeline
 from spark.etl.events import Event
-from spark.etl.local_spark import start_fork_server
 from tests.spark.session import start_session
 
 
 def main() -> None:
     directory, count = Path(sys.argv[1]), int(sys.argv[2])
-    spark = start_session(directory / "session", python=str(start_fork_server()))
+    spark = start_session(directory / "session")
     driver = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
     done = 0
 

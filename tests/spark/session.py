@@ -1,11 +1,12 @@
 """A SparkSession that starts quickly, in this process or in one that a test may kill."""
 
 import os
-import sys
 from pathlib import Path
 
 import pyspark
 from pyspark.sql import SparkSession
+
+from spark.etl.local_spark import start_fork_server
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
@@ -26,12 +27,13 @@ SETTINGS = {
 }
 
 
-def start_session(directory: Path, *, python: str = sys.executable) -> SparkSession:
+def start_session(directory: Path) -> SparkSession:
     """One for each process; failed tasks are tried again, up to three times in all.
 
-    The format is not registered: Spark finds it by itself. `python`: what Spark starts for Python.
+    The format is not registered: Spark finds it by itself. Python processes are forked as those of
+    pipelines are; examples and a cluster of Spark's start Python itself.
     """
-    os.environ["PYSPARK_PYTHON"] = python
+    os.environ["PYSPARK_PYTHON"] = str(start_fork_server())
     os.environ["SPARK_HOME"] = str(spark_home(directory))
     builder = SparkSession.builder.master("local[2,3]").appName("tests")
     for name, text in SETTINGS.items():

@@ -6,6 +6,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 SPARK = "spark"
+CONSOLE = "tests/console/*"
 # Of these directories Spark's session is used; not of files that start another, or none.
 WITH_SPARK = ("tests/spark/*", "tests/etl/*", "tests/etl_store/test_postgres_*")
 WITHOUT = ("tests/spark/test_examples.py", "tests/spark/test_fork_server.py")
@@ -17,13 +18,13 @@ LONG = (
     "tests/cluster_simulation/*",
     "tests/simulation/*",
     "tests/commands/test_documentation.py",
-    "tests/console/*",
+    CONSOLE,
     "tests/registry/test_survival.py",
 )
 
 
 class Sharing(LoadFileScheduling):
-    """Whole files go to a worker, since tests of a file share fixtures; Spark's session to one."""
+    """Whole files go to a worker, as tests share fixtures; Spark and a browser to one."""
 
     def _split_scope(self, nodeid: str) -> str:
         return share_of(nodeid)
@@ -31,6 +32,8 @@ class Sharing(LoadFileScheduling):
 
 def share_of(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
+    if _is_among(file, (CONSOLE,)):
+        return CONSOLE
     return SPARK if _is_among(file, WITH_SPARK) and not _is_among(file, WITHOUT) else file
 
 
