@@ -98,7 +98,9 @@ class _Server:
     def ask(self, request: dict[str, Any], *descriptors: int) -> int:
         with self._lock:
             socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
-            return int(self._socket.recv(64))
+            answer = self._socket.recv(64)
+        assert answer, "the process that nodes are forked off has ended"
+        return int(answer)
 
     def close(self) -> None:
         self._socket.close()
