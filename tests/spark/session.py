@@ -31,7 +31,7 @@ def start_session(directory: Path) -> SparkSession:
     """One for each process; failed tasks are tried again, up to three times in all.
 
     The format is not registered: Spark finds it by itself. Python processes are forked as those of
-    pipelines are; examples and a cluster of Spark's start Python itself.
+    pipelines are; a cluster of Spark's and the command start Python itself.
     """
     os.environ["PYSPARK_PYTHON"] = str(start_fork_server())
     os.environ["SPARK_HOME"] = str(spark_home(directory))

@@ -1,10 +1,10 @@
 """The example programs for Spark, run as their readers would run them, only started faster."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
+from spark.etl.local_spark import start_fork_server
 from tests.examples.page import SESSIONS, run
 from tests.spark.session import SETTINGS, spark_home
 from tests.support.process import BrokerProcess
@@ -21,7 +21,7 @@ def quick_spark(tmp_path: Path) -> dict[str, str]:
     return {
         "PYSPARK_SUBMIT_ARGS": " ".join([*settings, "pyspark-shell"]),
         "SPARK_HOME": str(spark_home(tmp_path)),
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": str(start_fork_server()),
     }
 
 
