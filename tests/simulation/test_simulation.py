@@ -4,8 +4,8 @@ import pytest
 
 from tests.simulation.run import run
 
-SEEDS = range(1, 101)  # `make soak` has thousands
-CHUNK = 10
+SEEDS = range(1, 201)
+CHUNK = 20
 
 
 @pytest.mark.parametrize("first", SEEDS[::CHUNK])
