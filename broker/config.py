@@ -52,17 +52,19 @@ if TYPE_CHECKING:
 
 VARIABLE_PREFIX = "LEVERET_"
 CONFIG_VARIABLE = "LEVERET_CONFIG"
-# What commands read that talk to a running node; to a node itself they mean nothing.
+# What commands read, most of them to talk to a running node; to a node they mean nothing.
 URL_VARIABLE = "LEVERET_URL"
 AMQP_URL_VARIABLE = "LEVERET_AMQP_URL"
 USER_VARIABLE = "LEVERET_USER"
 PASSWORD_VARIABLE = "LEVERET_PASSWORD"  # noqa: S105 - the name of one
+SPARK_CACHE_VARIABLE = "LEVERET_SPARK_CACHE"
 _NO_SETTINGS = {
     CONFIG_VARIABLE,
     URL_VARIABLE,
     AMQP_URL_VARIABLE,
     USER_VARIABLE,
     PASSWORD_VARIABLE,
+    SPARK_CACHE_VARIABLE,
 }
 
 # Kubernetes tells every pod about a service called "leveret" in variables of these names.

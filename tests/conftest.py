@@ -30,6 +30,9 @@ StartBroker = Callable[..., BrokerProcess]
 SHARED_BROKER_FLAGS = ("--auth-failure-delay-s", "0.2")
 
 
+# Pipelines of tests are over before an archive of Spark's classes pays; tests leave nothing behind.
+os.environ["LEVERET_SPARK_CACHE"] = "off"
+
 # The same examples in every run; what fails here fails everywhere. So literals out of the modules
 # that happen to be loaded, which hypothesis would mix in, are left out.
 providers._get_local_constants = providers.Constants

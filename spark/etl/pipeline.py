@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from spark.etl.checkpoints import check_shape, locked, shape_of
+from spark.etl.class_archive import ArchiveMaker
 from spark.etl.events import Event, Listener
 from spark.etl.local_spark import start_local
 from spark.etl.operations import Operations
@@ -68,8 +69,16 @@ class Pipeline:
             for name, shape in shapes.items():
                 check_shape(self.spec, name, shape)
             operations = Operations(self.spec)
+            archive = ArchiveMaker(planner.spark._jvm, shapes)  # noqa: SLF001
+
+            def listen(event: Event) -> None:
+                listener(event)
+                if not once:
+                    archive.saw(event)
+
             try:
-                runner = Runner(self.spec, queries, operations, listener, once=once)
+                runner = Runner(self.spec, queries, operations, listen, once=once)
                 runner.run(stop if stop is not None else threading.Event())
             finally:
+                archive.stop()
                 operations.close()

@@ -31,7 +31,6 @@ POLL_S: Final = 0.2
 PAUSE_FIRST_S: Final = 1.0
 PAUSE_MAX_S: Final = 60.0
 STOP_WITHIN_S: Final = 120.0  # for the batch that is under way
-KEPT_NUMBERS: Final = 2000  # of batches told; more than Spark remembers
 
 
 @dataclass
@@ -44,7 +43,7 @@ class Running:
     attempts: int = 0  # without a batch in between
     resume_at: float = 0.0
     finished: bool = False
-    told: dict[tuple[str, int], None] = field(default_factory=dict)  # run and batch
+    seen: tuple[str, int, str] | None = None  # the last report of Spark's that was read
 
     @property
     def name(self) -> str:
@@ -135,19 +134,34 @@ class Runner:
         raise PipelineError(f"{each.name}: {told}")
 
     def _tell_batches(self, each: Running) -> None:
-        assert each.handle is not None
-        for report in each.handle.recentProgress:
-            progress: dict[str, Any] = json.loads(report.json)
-            place = (progress["runId"], progress["batchId"])
-            if place in each.told or "addBatch" not in progress["durationMs"]:
-                continue
-            each.told[place] = None
-            while len(each.told) > KEPT_NUMBERS:
-                del each.told[next(iter(each.told))]
+        for progress in self._new_batches(each):
             each.attempts = 0
             batch = batch_of(progress, time.time_ns() // 1_000_000)
             self._operations.progress(each.name, progress, batch)
             self._listener(Event("batch", each.name, batch=batch))
+
+    def _new_batches(self, each: Running) -> list[dict[str, Any]]:
+        """Spark's reports on batches that were not told yet, the oldest first.
+
+        It keeps many, and PySpark makes dozens of calls to read one. So the JVM is asked whether
+        there is news, and they are read from the last one backwards.
+        """
+        assert each.handle is not None
+        query: Any = each.handle._jsq  # noqa: SLF001
+        last = query.lastProgress()
+        if last is None or _mark(last) == each.seen:
+            return []
+        reports = query.recentProgress()
+        before, each.seen = each.seen, _mark(reports[len(reports) - 1])
+        found: list[dict[str, Any]] = []
+        for index in range(len(reports) - 1, -1, -1):
+            report = reports[index]
+            if _mark(report) == before:
+                break
+            progress = json.loads(report.json())
+            if "addBatch" in progress["durationMs"]:  # else there was nothing to do
+                found.append(progress)
+        return found[::-1]
 
     # All of them
 
@@ -177,3 +191,8 @@ class Runner:
         each.handle = None
         each.closing.close()
         self._listener(Event("stopped", each.name))
+
+
+def _mark(report: Any) -> tuple[str, int, str]:
+    """Of a report in the JVM: tells it from all others."""
+    return str(report.runId()), report.batchId(), report.timestamp()

@@ -28,7 +28,7 @@ SQL_SETTINGS: Final = {
     # One store for the four tables of a join, and so a quarter of the files of each batch.
     "spark.sql.streaming.join.stateFormatVersion": "3",
     "spark.sql.streaming.checkpointFileManagerClass": _FILES,
-    "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    "spark.sql.streaming.numRecentProgressUpdates": "100",
 }
 # What Spark adds to it; it puts its own values in the place of these.
 ENVIRONMENT: Final = {

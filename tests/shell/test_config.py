@@ -338,6 +338,7 @@ def test_no_kind_of_setting_takes_a_value_of_another_type(kind: Any) -> None:
         kind.check({"not": "this"})
 
 
-def test_variables_for_commands_that_call_a_node_are_no_settings() -> None:
+def test_variables_for_commands_are_no_settings() -> None:
     env = {"LEVERET_URL": "http://x", "LEVERET_USER": "me", "LEVERET_PASSWORD": "secret"}
+    env["LEVERET_SPARK_CACHE"] = "off"
     assert Config.load(None, env, {}) == Config()

@@ -146,4 +146,4 @@ class OtherBroker:
 def clean_environment(extra: dict[str, str]) -> dict[str, str]:
     """The environment without LEVERET_* variables: what a test says is all a broker is told."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("LEVERET_")}
-    return {**kept, **extra}
+    return {**kept, "LEVERET_SPARK_CACHE": "off", **extra}
