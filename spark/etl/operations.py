@@ -6,8 +6,8 @@ from typing import Any, Final
 from clients.stream_address import Address
 from spark.etl.events import Batch
 from spark.etl.follower import DeadLetterFollower
+from spark.etl.job_names import job_of
 from spark.etl.reporting import Reporter
-from spark.etl.sinks import job_of
 from spark.etl.spec import PipelineSpec
 from spark.etl.store import Store
 from spark.etl.streams import letter_topics
@@ -38,12 +38,12 @@ class Operations:
         self._reporters.pop(query)
 
     def close(self) -> None:
-        """All dead letters that are in their streams by now are in the store."""
-        for reporter in self._reporters.values():
-            reporter.stop("stopped")
+        """All dead letters that are in their streams by now are in the store, and counted."""
         self._stop.set()
         self._thread.join(JOIN_S)
         self._follower.close()
+        for reporter in self._reporters.values():
+            reporter.stop("stopped")
         self._store.close()
 
     def _reporter(self, query: str) -> Reporter:

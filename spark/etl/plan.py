@@ -14,6 +14,7 @@ from spark.etl.formats import decoded, parse_schema
 from spark.etl.formats_avro import avro_schema, avro_value
 from spark.etl.frames import Flow, checks, failed, failing, sound
 from spark.etl.importing import load
+from spark.etl.job_names import job_of
 from spark.etl.letters import letters
 from spark.etl.lookups import looked_up
 from spark.etl.row_functions import applied
@@ -92,7 +93,7 @@ class Planner:
             raise SpecError(f"{self._spec.file}: {where}: {first_line(error)}") from error
 
     def _rows(self, shape: QueryShape) -> DataFrame:
-        job = self._spec.name
+        job = job_of(self._spec, shape.name)
         sink, others = shape.sink, list(shape.letters)
         parts: list[DataFrame] = []
         if isinstance(sink, StreamSink):

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.etl.checkpoints import batch_offsets
+from spark.etl.job_names import job_of
 from spark.etl.plan import Query
 from spark.etl.postgres_sink import PostgresSink as PostgresTable
 from spark.etl.spec import ParquetSink, PipelineSpec, PostgresSink, Sink, StreamSink, TestSink
@@ -30,11 +31,6 @@ def guarantee_of(sink: Sink | None) -> str:
     if isinstance(sink, ParquetSink):
         return GUARANTEES["parquet"]
     return GUARANTEES["postgres" if isinstance(sink, PostgresSink) else sink.kind]
-
-
-def job_of(spec: PipelineSpec, query: str) -> str:
-    """As which a query is known to the store and the broker."""
-    return f"{spec.name}.{query}"
 
 
 def start(spec: PipelineSpec, query: Query, *, once: bool, closing: ExitStack) -> StreamingQuery:
