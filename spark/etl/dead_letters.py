@@ -1,21 +1,21 @@
 """What a dead letter looks like in its stream: the record as it was, and headers that say why.
 
-The stream is `<topic>.dlq`. Key and value are those of the record; its own headers are kept, but
-for those that begin with `x-etl-`, which say the rest, as text.
+The stream is `<topic>.dlq`. Key and value are those of the record; its own headers are kept, as
+text, and those below say the rest. A record of such a stream may become a dead letter, too.
 """
 
 import json
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeVar
 
 from broker.protocol.chunk import Record
 from broker.protocol.stream_messages import Partition
 from spark.etl.letters_table import DeadLetter, Header
 
+T = TypeVar("T")
 SUFFIX: Final = ".dlq"
-PREFIX: Final = "x-etl-"
 JOB: Final = "x-etl-job"
 TOPIC: Final = "x-etl-topic"
 PARTITION: Final = "x-etl-partition"
@@ -24,6 +24,8 @@ TIMESTAMP: Final = "x-etl-timestamp"  # of the record, ms since 1970
 ERROR_TYPE: Final = "x-etl-error-type"
 ERROR: Final = "x-etl-error"
 REPLAYS: Final = "x-etl-replays"  # how often it was sent again before; 0 if never
+COPIES: Final = "x-etl-copies"  # how often a dead letter itself was sent to its stream again
+OURS: Final = (JOB, TOPIC, PARTITION, OFFSET, TIMESTAMP, ERROR_TYPE, ERROR, REPLAYS, COPIES)
 
 STRANGER: Final = "not a dead letter"  # error type of what somebody else put into the stream
 OFFSET_MAX: Final = 2**63 - 1
@@ -37,9 +39,24 @@ def dlq_of(topic: str) -> str:
     return topic + SUFFIX
 
 
-def own_headers(headers: Mapping[str, Header]) -> dict[str, Header]:
+def own_headers(headers: Mapping[str, T]) -> dict[str, T]:
     """A record's own, which its dead letter keeps and its replay gets back."""
-    return {name: value for name, value in headers.items() if not name.startswith(PREFIX)}
+    return {name: value for name, value in headers.items() if name not in OURS}
+
+
+def is_copy(record: Record) -> bool:
+    """Of a dead letter that was in the stream before."""
+    try:
+        return COPIES in record.headers and JOB in record.headers
+    except ValueError:
+        return False
+
+
+def replay_headers(headers: Mapping[str, object], count: int) -> dict[str, object]:
+    """Of a record that is sent again for the so manyeth time; a dead letter stays one."""
+    if JOB in headers:
+        return {**headers, COPIES: str(count)}
+    return {**own_headers(headers), REPLAYS: str(count)}
 
 
 def read_letter(place: Partition, record: Record) -> DeadLetter:
@@ -62,8 +79,11 @@ def read_letter(place: Partition, record: Record) -> DeadLetter:
         record.key,
         own_headers(headers),
         _number(headers, TIMESTAMP, MOMENT_MS_MAX),
-        _moment(record),
+        moment_of(record),
         _number(headers, REPLAYS, COUNT_MAX) or 0,
+        dlq_topic=place.stream,
+        dlq_partition=place.number,
+        dlq_offset=record.offset,
     )
 
 
@@ -79,8 +99,11 @@ def _stranger(place: Partition, record: Record, error: Exception) -> DeadLetter:
         record.value,
         record.key,
         {},
-        _moment(record),
-        _moment(record),
+        moment_of(record),
+        moment_of(record),
+        dlq_topic=place.stream,
+        dlq_partition=place.number,
+        dlq_offset=record.offset,
     )
 
 
@@ -98,8 +121,8 @@ def _number(headers: Mapping[str, Header], name: str, most: int) -> int | None:
     return int(text) if int(text) <= most else None
 
 
-def _moment(record: Record) -> int:
-    """The producer's, and so anything."""
+def moment_of(record: Record) -> int:
+    """Its time, which is the producer's, and so anything."""
     return min(max(record.timestamp_ms, 0), MOMENT_MS_MAX)
 
 

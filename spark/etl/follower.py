@@ -1,7 +1,9 @@
 """Copies dead letters from their streams to the ETL store, each once.
 
 How far it got is saved with the letters, in one transaction of the store: a crash repeats nothing
-and skips nothing. Several may follow at once; they take turns in the store.
+and skips nothing. Several may follow at once; they take turns in the store, which knows a letter by
+its place and time. A stream that was deleted and declared again has other letters at the same
+places: the one that was copied last is looked at to see that.
 """
 
 import logging
@@ -17,7 +19,8 @@ from broker.protocol.stream_errors import StreamError
 from broker.protocol.stream_messages import Partition, PartitionMetadata
 from clients.stream_address import Address
 from clients.streams import StreamClient
-from spark.etl.dead_letters import dlq_of, read_letter
+from spark.etl import letters_table
+from spark.etl.dead_letters import dlq_of, is_copy, moment_of, read_letter
 from spark.etl.letters_table import DeadLetter
 from spark.etl.store import Store
 from spark.subscriptions import look_at
@@ -77,12 +80,25 @@ class DeadLetterFollower:
 
     def _copy(self, partition: Partition, told: PartitionMetadata, done: int) -> int:
         """What is behind `done`; all of it if the stream is another one than it was."""
-        start = done if done <= told.next_offset else told.first_offset
-        start = max(start, told.first_offset)
+        start = max(done, told.first_offset)
+        if done > told.next_offset or not self._is_the_same(partition, told):
+            start = told.first_offset
         added = 0
         for letters, reached in self._read(partition, start, told.stable_offset):
             added += self._save(partition, letters, reached)
         return added
+
+    def _is_the_same(self, partition: Partition, told: PartitionMetadata) -> bool:
+        """The stream still has the letter that was copied last; there may be none yet."""
+        with self._store.reading() as connection:
+            last = letters_table.newest_at(connection, *partition)
+        if last is None:
+            return True
+        offset, time_ms = last
+        if not told.first_offset <= offset < told.stable_offset:
+            return False
+        found = self._client.reader(*partition, offset, end=offset + 1, wait_ms=0, fetch_bytes=1)
+        return any(moment_of(record) == time_ms for record in found)
 
     def _read(
         self, partition: Partition, start: int, end: int
@@ -94,8 +110,9 @@ class DeadLetterFollower:
         some: list[DeadLetter] = []
         size_bytes = 0
         for record in reader:
-            some.append(read_letter(partition, record))
-            size_bytes += _size_bytes(record)
+            if not is_copy(record):  # the store has the letter already
+                some.append(read_letter(partition, record))
+                size_bytes += _size_bytes(record)
             if len(some) >= LETTERS_AT_ONCE or size_bytes >= BYTES_AT_ONCE:
                 yield some, record.offset + 1
                 some, size_bytes = [], 0

@@ -22,7 +22,8 @@ def letter_topic() -> Column:
 
 
 def letter_headers(frame: DataFrame, job: str) -> Column:
-    """The record's own, then ours; of ours, only how often it was replayed outlives a replay."""
+    """The record's own, then ours. Of ours that it has already, the count of its replays goes on;
+    one that is a dead letter itself has another for that."""
     record, failure = sql.col(RECORD), sql.col(ERROR)
     millis = sql.unix_millis(record["timestamp"])
     ours = {
@@ -39,11 +40,13 @@ def letter_headers(frame: DataFrame, job: str) -> Column:
     if own is None:
         ours[dead_letters.REPLAYS] = sql.lit(0)
         return sql.array(*[_header(name, value) for name, value in ours.items()])
-    replays = sql.filter(own, lambda each: each["key"] == dead_letters.REPLAYS)
+    is_letter = sql.exists(own, lambda each: each["key"] == dead_letters.JOB)
+    counted = sql.when(is_letter, dead_letters.COPIES).otherwise(dead_letters.REPLAYS)
+    replays = sql.filter(own, lambda each: each["key"] == counted)
     ours[dead_letters.REPLAYS] = sql.coalesce(
         sql.get(replays, sql.lit(0))["value"].cast("string"), sql.lit("0")
     )
-    others = sql.filter(own, lambda each: ~each["key"].startswith(dead_letters.PREFIX))
+    others = sql.filter(own, lambda each: ~each["key"].isin(*dead_letters.OURS))
     news = sql.array(*[_header(name, value) for name, value in ours.items()])
     return sql.when(own.isNull(), news).otherwise(sql.concat(others, news))
 

@@ -34,6 +34,9 @@ class DeadLetter:
     failed_ms: int
     replay_count: int = 0  # how often it was sent again already
     replayed_ms: int | None = None
+    dlq_topic: str | None = None  # where the letter itself is; None if that is not known
+    dlq_partition: int | None = None
+    dlq_offset: int | None = None
     id: int = field(default=0, compare=False)  # of the store's row
 
 
@@ -42,6 +45,8 @@ class Selection:
     """Which dead letters; what is None or empty does not matter."""
 
     ids: tuple[int, ...] = ()
+    jobs: tuple[str, ...] = ()  # one of them …
+    strangers_in: tuple[str, ...] = ()  # … or of no job, in one of these streams
     job: str | None = None
     topic: str | None = None
     error_type: str | None = None
@@ -52,6 +57,9 @@ class Selection:
         found: list[ColumnElement[bool]] = [columns.id > 0]
         if self.ids:
             found.append(columns.id.in_(self.ids))
+        if self.jobs or self.strangers_in:
+            is_stranger = (columns.job_name == "") & columns.topic.in_(self.strangers_in)
+            found.append(columns.job_name.in_(self.jobs) | is_stranger)
         for column, wanted in (
             (columns.job_name, self.job),
             (columns.topic, self.topic),
@@ -91,6 +99,15 @@ def newest(connection: Connection, selection: Selection, *, limit: int) -> list[
 def ids(connection: Connection, selection: Selection) -> list[int]:
     chosen = select(letters.c.id).where(selection.condition()).order_by(letters.c.id)
     return list(connection.execute(chosen).scalars())
+
+
+def newest_at(connection: Connection, stream: str, partition: int) -> tuple[int, int] | None:
+    """Offset and time of the letter that was copied last from there."""
+    columns = letters.c
+    here = (columns.dlq_topic == stream) & (columns.dlq_partition == partition)
+    chosen = select(columns.dlq_offset, columns.failed_at).where(here)
+    row = connection.execute(chosen.order_by(columns.id.desc()).limit(1)).first()
+    return None if row is None else (row.dlq_offset, row.failed_at)
 
 
 def count(connection: Connection, selection: Selection) -> int:
@@ -133,6 +150,9 @@ def _row(letter: DeadLetter) -> dict[str, Any]:
         "failed_at": letter.failed_ms,
         "replay_count": letter.replay_count,
         "replayed_at": letter.replayed_ms,
+        "dlq_topic": letter.dlq_topic,
+        "dlq_partition": letter.dlq_partition,
+        "dlq_offset": letter.dlq_offset,
     }
 
 
@@ -151,6 +171,9 @@ def _letter(row: Any) -> DeadLetter:
         row.failed_at,
         row.replay_count,
         row.replayed_at,
+        row.dlq_topic,
+        row.dlq_partition,
+        row.dlq_offset,
         row.id,
     )
 

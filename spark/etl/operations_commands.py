@@ -4,6 +4,7 @@ import base64
 import functools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -56,6 +57,7 @@ def _selecting(command: Callable[..., None]) -> Callable[..., None]:
 def list_letters(place: Place, selection: Selection, limit: int, *, as_json: bool) -> None:
     """Show dead letters, the newest first."""
     _follow_if_possible(place)
+    selection = place.of_pipeline(selection)
     with place.store.reading() as connection:
         found = letters_table.newest(connection, selection, limit=limit)
         total = letters_table.count(connection, selection)
@@ -81,7 +83,8 @@ def show_letter(place: Place, number: int, *, as_json: bool) -> None:
     """Show one dead letter, all of it."""
     _follow_if_possible(place)
     with place.store.reading() as connection:
-        found = letters_table.find(connection, Selection(ids=(number,)), limit=1)
+        chosen = place.of_pipeline(Selection(ids=(number,)))
+        found = letters_table.find(connection, chosen, limit=1)
     if not found:
         raise CommandError(f"there is no dead letter {number}; `leveret etl dlq list` shows them")
     row = _json(found[0])
@@ -119,19 +122,17 @@ def replay(
         raise click.UsageError("either IDS are needed, or --all, --job, --topic, --error-type")
     if not ids:
         place.follow()
-        chosen = Selection(
-            job=selection.job,
-            topic=selection.topic,
-            error_type=selection.error_type,
-            replayed=None if again else False,
-        )
-        with place.store.reading() as connection:
-            ids = tuple(letters_table.ids(connection, chosen))
+        selection = replace(selection, replayed=None if again else False)
+    chosen = place.of_pipeline(replace(selection, ids=ids))
+    with place.store.reading() as connection:
+        found = letters_table.ids(connection, chosen)
     replayer = Replayer(place.url, place.store)
     try:
-        result = replayer.replay(ids)
+        result = replayer.replay(found)
     finally:
         replayer.close()
+    missing = sorted(set(ids) - set(found) - set(result.settled))
+    result.left |= dict.fromkeys(missing, "there is no such letter")
     left = [{"id": number, "reason": reason} for number, reason in result.left.items()]
     if as_json:
         answer = {"replayed": result.replayed, "settled": result.settled, "left": left}

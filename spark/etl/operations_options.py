@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -16,9 +16,11 @@ from clients.commands.connecting import CommandError, amqp_options
 from clients.stream_address import Address
 from clients.streams import StreamClient
 from spark.etl.database import read_url
-from spark.etl.dead_letters import SUFFIX
+from spark.etl.dead_letters import SUFFIX, dlq_of
 from spark.etl.errors import PipelineError, SpecError
 from spark.etl.follower import DeadLetterFollower
+from spark.etl.job_names import jobs_of
+from spark.etl.letters_table import Selection
 from spark.etl.spec_reading import read_file
 from spark.etl.store import DEFAULT_URL, Store
 from spark.etl.streams import letter_topics
@@ -33,6 +35,13 @@ class Place:
     store: Store
     url: str  # of the broker, for the stream protocol
     topics: tuple[str, ...] | None  # None: all streams that have another one for dead letters
+    jobs: tuple[str, ...] = ()  # of the pipeline; none: all
+
+    def of_pipeline(self, selection: Selection) -> Selection:
+        """What of it is the pipeline's, if one was named."""
+        if self.topics is None:
+            return selection
+        return replace(selection, jobs=self.jobs, strangers_in=tuple(map(dlq_of, self.topics)))
 
     def follow(self) -> int:
         """Copy dead letters to the store. Raises StreamError."""
@@ -55,7 +64,7 @@ def place_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--pipeline",
         type=click.Path(path_type=Path, dir_okay=False, exists=True),
-        help="A pipeline's file: its store, its broker, its topics.",
+        help="A pipeline's file: its store, its broker, its letters only.",
     )
     @store_option
     @amqp_options
@@ -110,7 +119,9 @@ def _place(pipeline: Path | None, store: str | None, target: Target) -> Place:
     if pipeline is None:
         return Place(open_store(store), stream_url(target), None)
     spec = read_file(pipeline)
-    return Place(open_store(store or spec.store), spec.broker, tuple(letter_topics(spec)))
+    jobs = (*jobs_of(spec), spec.name)  # letters of version 1 carry the pipeline's name
+    topics = tuple(letter_topics(spec))
+    return Place(open_store(store or spec.store), spec.broker, topics, jobs)
 
 
 def stream_url(target: Target) -> str:

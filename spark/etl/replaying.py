@@ -21,8 +21,9 @@ from clients.stream_transactions import TransactionalProducer
 from clients.streams import StreamClient
 from spark.etl import letters_table
 from spark.etl.database import insert_into
-from spark.etl.dead_letters import REPLAYS, STRANGER
+from spark.etl.dead_letters import STRANGER, SUFFIX, replay_headers
 from spark.etl.letters_table import DeadLetter, Selection
+from spark.etl.originals import Originals
 from spark.etl.store import Store
 from spark.etl.store_tables import replays
 from spark.subscriptions import look_at
@@ -30,6 +31,7 @@ from spark.subscriptions import look_at
 # A broker holds 64 MiB of a transaction for a partition.
 LETTERS_AT_ONCE: Final = 500
 BYTES_AT_ONCE: Final = 16 * 1024 * 1024
+Replay = tuple[DeadLetter, dict[str, object]]  # and the headers to send it with
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class Replayed:
 class Replayer:
     def __init__(self, url: str, store: Store) -> None:
         self._client = StreamClient(Address.of_url(url), name="etl replay")
+        self._originals = Originals(self._client)
         self._store = store
         self._name = f"etl-replay/{store.id}"
         self._partitions: dict[str, int] = {}  # of topics; 0 if there is no such stream
@@ -58,7 +61,7 @@ class Replayer:
         wanted = sorted({each for each in ids if each not in already})
         for some in self._batches(wanted, result):
             self._send(producer, some)
-            result.replayed += [letter.id for letter in some]
+            result.replayed += [letter.id for letter, _ in some]
         return result
 
     def close(self) -> None:
@@ -78,9 +81,9 @@ class Replayer:
             letters_table.count_replays(connection, sent, _now_ms())
             return sent
 
-    def _batches(self, ids: Sequence[int], result: Replayed) -> Iterator[list[DeadLetter]]:
-        """Letters that can be sent, as many as one transaction takes; the others are left."""
-        some: list[DeadLetter] = []
+    def _batches(self, ids: Sequence[int], result: Replayed) -> Iterator[list[Replay]]:
+        """What can be sent, as many as one transaction takes; the other letters are left."""
+        some: list[Replay] = []
         size_bytes = 0
         for letter in self._letters(ids, result):
             if letter.error_type == STRANGER and not letter.job:
@@ -89,7 +92,11 @@ class Replayer:
             if not self._count_partitions(letter.topic):
                 result.left[letter.id] = f"there is no stream {letter.topic!r}"
                 continue
-            some.append(letter)
+            headers = self._headers(letter)
+            if headers is None:
+                result.left[letter.id] = f"{letter.topic!r} has the dead letter no more"
+                continue
+            some.append((letter, headers))
             size_bytes += len(letter.raw_message or b"") + len(letter.key or b"")
             if len(some) >= LETTERS_AT_ONCE or size_bytes >= BYTES_AT_ONCE:
                 yield some
@@ -111,19 +118,31 @@ class Replayer:
             self._partitions[topic] = len(look_at([topic], self._client).partitions)
         return self._partitions[topic]
 
-    def _send(self, producer: TransactionalProducer, letters: Sequence[DeadLetter]) -> None:
+    def _headers(self, letter: DeadLetter) -> dict[str, object] | None:
+        """Those of the record itself, with their types, if its topic still has it. What was a dead
+        letter would be none without them: then there are none to send."""
+        count = letter.replay_count + 1
+        record = self._originals.find(letter)
+        if record is not None:
+            with suppress(ValueError):  # made up by whoever wrote it
+                return replay_headers(record.headers, count)
+        if letter.topic.endswith(SUFFIX):
+            return None
+        return replay_headers(letter.headers, count)
+
+    def _send(self, producer: TransactionalProducer, sent: Sequence[Replay]) -> None:
         key = producer.key()
-        ids = [letter.id for letter in letters]
+        ids = [letter.id for letter, _ in sent]
         self._intend(key.sequence, ids)
-        writer = producer.writer(key, *sorted({letter.topic for letter in letters}))
+        writer = producer.writer(key, *sorted({letter.topic for letter, _ in sent}))
         try:
-            for letter in letters:
+            for letter, headers in sent:
                 is_there = letter.partition < self._partitions[letter.topic]
                 writer.send(
                     letter.topic,
                     letter.raw_message,
                     key=letter.key,
-                    headers={**letter.headers, REPLAYS: str(letter.replay_count + 1)},
+                    headers=headers,
                     partition=letter.partition if is_there else None,
                 )
             parts = writer.finish()

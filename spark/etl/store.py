@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select, text
+from sqlalchemy import Connection, Engine, delete, func, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from spark.etl import database, letters_table
 from spark.etl.letters_table import DeadLetter
 from spark.etl.store_errors import StoreError
 from spark.etl.store_tables import NO_TOPIC, VERSION, checkpoints, metadata, metrics, schema, totals
+from spark.etl.store_upgrade import upgrade
 
 DEFAULT_URL: Final = "sqlite:///etl.db"
 METRICS_KEPT: Final = 10_000  # of each job: hours, at a few micro-batches a second
@@ -164,7 +165,7 @@ class Store:
     def add_dead_letters(
         self, rows: Iterable[DeadLetter], connection: Connection | None = None
     ) -> int:
-        """How many of them are new: a record of a job is there once."""
+        """How many of them are new: each is there once, by its place in its stream."""
         if connection is None:
             with self.writing() as own:
                 return self.add_dead_letters(rows, own)
@@ -239,6 +240,10 @@ def _prepare(engine: Engine) -> str:
             metadata.create_all(connection)
             rows = [{"name": name, "value": value} for name, value in said.items()]
             connection.execute(insert(schema), rows)
+        elif int(said["version"]) < VERSION:
+            upgrade(connection, int(said["version"]))
+            noting = update(schema).where(schema.c.name == "version")
+            connection.execute(noting.values(value=str(VERSION)))
         return str(said["id"])
 
 

@@ -28,7 +28,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-VERSION: Final = 1
+VERSION: Final = 2
 NO_TOPIC: Final = ""  # of the row that a checkpoint without any offset has
 
 metadata: Final = MetaData()
@@ -95,7 +95,16 @@ letters: Final = Table(
     Column("failed_at", Moment, nullable=False),
     Column("replay_count", Integer, nullable=False),
     Column("replayed_at", Moment),
-    UniqueConstraint("job_name", "topic", "partition", "offset"),
+    # Where the letter itself is; null if version 1 has saved it.
+    Column("dlq_topic", Text),
+    Column("dlq_partition", Integer),
+    Column("dlq_offset", BigInteger),
+    # The time tells apart what is at one place of two streams that had the same name.
+    UniqueConstraint(
+        "dlq_topic", "dlq_partition", "dlq_offset", "failed_at", name="ETLDeadLetter_place"
+    ),
+    Index("ETLDeadLetter_newest", "dlq_topic", "dlq_partition", "id"),
+    Index("ETLDeadLetter_job", "job_name", "id"),
     sqlite_autoincrement=True,  # an id is never given again
 )
 

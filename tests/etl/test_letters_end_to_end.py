@@ -1,6 +1,7 @@
 """Dead letters of real pipelines as operators meet them: commands, the API and metrics."""
 
 import json
+import shutil
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,10 +12,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.cli import leveret
 from clients import cli
-from spark.etl import Pipeline
+from spark.etl import Pipeline, dead_letters
+from spark.etl.dead_letters import dlq_of
 from tests.etl.scene import PipelineScene
 from tests.support.admin import Api
+from tests.support.frames import Queue
 from tests.support.process import BrokerProcess
+from tests.support.streams import STREAM
 
 assert cli  # it adds the commands
 
@@ -34,11 +38,13 @@ name = "positive"
 kind = "validate"
 input = "orders"
 check = {{ positive = "cents > 0" }}
+"""
+SMALL = """
 [[steps]]
 name = "small"
 kind = "validate"
 input = "orders"
-check = {{ small = "id < 100" }}
+check = { small = "id < 100" }
 """
 STREAM_SINK = """
 [[sinks]]
@@ -74,7 +80,8 @@ class Shop:
             directory=self.etl.directory,
             source=source,
         )
-        path.write_text(head + "".join(sinks))
+        steps = SMALL if any('input = "small"' in each for each in sinks) else ""
+        path.write_text("".join([head, steps, *sinks]))
         self.names.append(name)
         return str(path)
 
@@ -143,3 +150,87 @@ def test_letters_are_counted_for_the_job_that_wrote_them(shop: Shop) -> None:
     assert large["error_message"] == "check small failed: id < 100"
     decoded = shop.command("dlq", "list", "--error-type", "DecodeError")
     assert [row["value"] for row in decoded] == ["{"]
+
+
+def test_two_failures_of_a_record_are_two_letters_and_pipelines_keep_to_their_own(
+    shop: Shop,
+) -> None:
+    etl = shop.etl
+    source = etl.declare()
+    etl.fill(source, [{"id": 1000, "cents": -1}, {"id": 1, "cents": 1}])
+    targets = [etl.target() for _ in range(3)]
+    sinks = [stream_sink("paid", "positive", targets[0]), stream_sink("few", "small", targets[1])]
+    first = shop.file("first", source, *sinks)
+    second = shop.file("second", source, stream_sink("paid", "positive", targets[2]))
+    shop.run(first)
+    shop.run(second)
+
+    def jobs(*options: str) -> list[str]:
+        return sorted(row["job"] for row in shop.command("dlq", "list", *options))
+
+    assert jobs() == ["first.few", "first.paid", "second.paid"]
+    assert jobs("--pipeline", first) == ["first.few", "first.paid"]
+    assert jobs("--pipeline", second) == ["second.paid"]
+    (other,) = shop.command("dlq", "list", "--pipeline", second)
+    said = shop.command("dlq", "replay", str(other["id"]), "--pipeline", first)
+    assert said["left"] == [{"id": other["id"], "reason": "there is no such letter"}]
+    replayed = shop.command("dlq", "replay", "--all", "--pipeline", second)["replayed"]
+    assert replayed == [other["id"]]
+    assert len(etl.records(source)) == 3
+
+
+def test_a_topic_that_is_made_anew_has_letters_of_its_own(shop: Shop) -> None:
+    etl = shop.etl
+    source = etl.declare(partitions=1)
+    file = shop.file("anew", source, stream_sink("paid", "positive", etl.target()))
+    etl.send(source, [(b"old", None)])
+    shop.run(file)
+    etl.channel.rpc(Queue.Delete(queue=source))
+    etl.channel.declare_queue(source, durable=True, arguments={**STREAM, "x-partitions": 1})
+    etl.send(source, [(b"new", None)])
+    shutil.rmtree(etl.directory / "anew")
+    shop.run(file)
+    rows = shop.command("dlq", "list", "--job", "anew.paid")
+    assert [(row["offset"], row["value"]) for row in rows] == [(0, "new"), (0, "old")]
+
+
+def test_a_replay_has_the_headers_of_the_record_and_counts_go_on(shop: Shop) -> None:
+    etl = shop.etl
+    source = etl.declare(partitions=1)
+    own = {"n": 5, "on": True, "table": {"a": 1}, "x-etl-foo": "mine"}
+    with etl.client.producer(source) as producer:
+        producer.send(b"{", key=b"k", headers=own)
+    file = shop.file("headers", source, stream_sink("paid", "positive", etl.target()))
+    for count in range(1, 3):
+        shop.run(file)
+        (row, *_) = shop.command("dlq", "list", "--job", "headers.paid")
+        assert row["replay_count"] == count - 1
+        shown = {"n": "5", "on": "true", "table": '{"a": 1}', "x-etl-foo": "mine"}
+        assert row["headers"] == shown  # as Spark has them
+        assert shop.command("dlq", "replay", "--all")["left"] == []
+        last = etl.records(source)[-1]
+        assert (last.key, last.value) == (b"k", b"{")
+        assert last.headers == {**own, dead_letters.REPLAYS: str(count)}
+
+
+def test_a_dead_letter_that_is_read_and_replayed_is_still_one_and_no_second_one(
+    shop: Shop,
+) -> None:
+    etl = shop.etl
+    source = etl.declare(partitions=1)
+    letters = dlq_of(source)
+    etl.scene._queues.append(dlq_of(letters))
+    etl.send(source, [(b"{", "k")])
+    shop.run(shop.file("first", source, stream_sink("paid", "positive", etl.target())))
+    reading = shop.file("second", letters, stream_sink("paid", "positive", etl.target()))
+    for count in range(1, 3):
+        shop.run(reading)
+        assert len(shop.command("dlq", "replay", "--job", "second.paid")["replayed"]) == 1
+        first, *copies = etl.records(letters)
+        assert copies[-1].headers == {**first.headers, dead_letters.COPIES: str(count)}
+    rows = shop.command("dlq", "list")
+    assert [(row["job"], row["replay_count"]) for row in rows] == [
+        ("second.paid", 2),
+        ("second.paid", 1),
+        ("first.paid", 0),
+    ]

@@ -1,10 +1,12 @@
 """Dead letters that are sent again, once the function that failed is put right."""
 
-from spark.etl import letters_table
-from spark.etl.letters_table import Selection
-from spark.etl.replaying import Replayer
-from spark.etl.store import Store
+from click.testing import CliRunner
+
+from broker.cli import leveret
+from clients import cli
 from tests.etl.scene import PipelineScene
+
+assert cli  # it adds the commands
 
 RULES = """
 def early(row):
@@ -32,11 +34,11 @@ def test_what_failed_and_is_replayed_ends_in_exact_totals(etl: PipelineScene) ->
 
     run("early")
     assert len(etl.rows(target)) == 30
-    with Store.open(f"sqlite:///{etl.directory / 'etl.db'}") as store:
-        with store.engine.connect() as connection:
-            ids = letters_table.ids(connection, Selection(error_type="ZeroDivisionError"))
-        assert len(ids) == 10
-        assert len(Replayer(etl.url, store).replay(ids).replayed) == 10
+    places = ["--store", f"sqlite:///{etl.directory / 'etl.db'}", "--amqp-url", etl.url]
+    replay = ["etl", "dlq", "replay", "--error-type", "ZeroDivisionError", *places]
+    for expected in (10, 0):
+        result = CliRunner().invoke(leveret, replay)
+        assert result.output == f"replayed {expected}, left 0\n"
     run("later")
     shares = {row["id"]: row["share"] for row in etl.rows(target)}
     assert shares == {row["id"]: 100 // row["parts"] if row["parts"] else 0 for row in rows}

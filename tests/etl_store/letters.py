@@ -11,7 +11,7 @@ def headers_of(topic: str, offset: int, /, **changes: object) -> dict[str, objec
         dead_letters.PARTITION: "0",
         dead_letters.OFFSET: str(offset),
         dead_letters.TIMESTAMP: "1700000000123",
-        dead_letters.ERROR_TYPE: "decode",
+        dead_letters.ERROR_TYPE: "DecodeError",
         dead_letters.ERROR: "no JSON",
         dead_letters.REPLAYS: "0",
     }

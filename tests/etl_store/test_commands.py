@@ -70,7 +70,7 @@ def records(client, topic):
 
 def test_letters_are_listed_newest_first_and_shown(etl, client, topic):
     bury(client, topic, [41, 42], own={"trace": "abc"})
-    bury(client, topic, [43], error_type="validate", error="amount [b]<0[/b]")
+    bury(client, topic, [43], error_type="ValidationError", error="amount [b]<0[/b]")
     code, out, _ = etl("dlq", "list", "--json", "--topic", topic)
     assert code == 0
     rows = json.loads(out)
@@ -83,13 +83,17 @@ def test_letters_are_listed_newest_first_and_shown(etl, client, topic):
     assert "raw 41" in out
     code, out, _ = etl("dlq", "show", str(number), "--json")
     shown = json.loads(out)
-    assert (shown["error_type"], shown["value"], shown["key"]) == ("validate", "raw 43", "key 43")
+    assert (shown["error_type"], shown["value"], shown["key"]) == (
+        "ValidationError",
+        "raw 43",
+        "key 43",
+    )
     code, out, _ = etl("dlq", "show", str(number))
     assert code == 0
     assert "raw 43" in out
     code, _, err = etl("dlq", "show", "99999")
     assert (code, "no dead letter 99999" in err) == (1, True)
-    code, out, _ = etl("dlq", "list", "--error-type", "validate", "--json", "--topic", topic)
+    code, out, _ = etl("dlq", "list", "--error-type", "ValidationError", "--json", "--topic", topic)
     assert [row["offset"] for row in json.loads(out)] == [43]
 
 
@@ -110,11 +114,36 @@ def test_a_replay_is_the_record_again_and_is_counted(etl, client, store, topic):
     assert [each.replay_count for each in letters_of(store)] == [2, 1]
 
 
+def test_a_replay_has_the_headers_of_the_record_as_long_as_it_is_there(etl, client, topic):
+    own = {"n": 5, "table": {"a": [1, None]}, "x-etl-foo": "mine", "raw": b"\xff"}
+    with client.producer(topic) as producer:
+        for number in range(3):
+            producer.send(b"raw %d" % number, key=b"key %d" % number, headers=own, partition=1)
+    times = [str(record.timestamp_ms) for record in client.reader(topic, 1, 0)]
+    bury(client, topic, [0], own=own, partition="1", timestamp=times[0])
+    bury(client, topic, [1], own=own, partition="1", timestamp="12345")  # of an earlier stream
+    bury(client, topic, [2], partition="1", timestamp=times[2])  # its source was read without any
+    bury(client, topic, [3], own=own, partition="1")  # not there
+    assert etl("dlq", "replay", "--all")[1] == "replayed 4, left 0\n"
+    sent = {value: headers for _, _, value, headers in records(client, topic)[3:]}
+    counted = {dead_letters.REPLAYS: "1"}
+    as_text = {**own, "n": "5", "table": '{"a": [1, null]}', **counted}
+    assert sent[b"raw 0"] == sent[b"raw 2"] == {**own, **counted}
+    assert sent[b"raw 1"] == sent[b"raw 3"] == as_text
+
+
+def test_a_dead_letter_that_is_gone_is_not_replayed_without_its_headers(etl, client, topic, scene):
+    bury(client, topic, [41], topic=dlq_of(topic))
+    code, out, _ = etl("dlq", "replay", "--all")
+    assert (code, out.partition("\n")[0]) == (0, "replayed 0, left 1")
+    assert f"{dlq_of(topic)!r} has the dead letter no more" in out
+
+
 def test_a_replay_chooses_by_job_topic_and_error(etl, client, store, topic):
     bury(client, topic, [1])
-    bury(client, topic, [2], error_type="validate")
+    bury(client, topic, [2], error_type="ValidationError")
     bury(client, topic, [3], job="another")
-    assert etl("dlq", "replay", "--error-type", "validate", "--job", "orders")[0] == 0
+    assert etl("dlq", "replay", "--error-type", "ValidationError", "--job", "orders")[0] == 0
     assert etl("dlq", "replay", "--job", "another", "--topic", topic)[0] == 0
     assert sorted(value for _, _, value, _ in records(client, topic)) == [b"raw 2", b"raw 3"]
     assert etl("dlq", "replay", "--all", "--again")[1] == "replayed 3, left 0\n"

@@ -1,5 +1,7 @@
 """Dead letters go from their streams to the store, each once, whoever copies and whatever dies."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -12,6 +14,7 @@ from spark.etl.follower import DeadLetterFollower
 from spark.etl.letters_table import Selection, find
 from tests.etl_store.letters import bury
 from tests.support.frames import Queue
+from tests.support.process import ROOT
 from tests.support.streams import STREAM, declare_stream
 from tests.support.waiting import eventually
 
@@ -48,7 +51,7 @@ def test_a_letter_is_the_record_as_it_was_and_why_it_failed(client, store, topic
     assert following.run_once() == 1
     (letter,) = letters_of(store)
     assert (letter.job, letter.topic, letter.partition, letter.offset) == ("orders", topic, 0, 41)
-    assert (letter.error_type, letter.error_message) == ("decode", "no JSON")
+    assert (letter.error_type, letter.error_message) == ("DecodeError", "no JSON")
     assert (letter.raw_message, letter.key) == (b"raw 41", b"key 41")
     assert letter.headers == {"trace": "a", "raw": b"\xff", "n": "5"}
     assert (letter.message_ms, letter.replay_count) == (1_700_000_000_123, 2)
@@ -97,6 +100,36 @@ def test_a_stream_that_was_declared_again_is_read_from_its_start(
     assert following.run_once() == 1
 
 
+def test_a_stream_that_was_declared_again_and_has_grown_past_what_was_copied(
+    client, store, topic, following, channel
+):
+    """Its letters are others, though they are of the same records and at the same places."""
+    bury(client, topic, [1, 2])
+    assert following.run_once() == 2
+    channel.rpc(Queue.Delete(queue=dlq_of(topic)))
+    channel.declare_queue(dlq_of(topic), durable=True, arguments={**STREAM, "x-partitions": 2})
+    bury(client, topic, [1, 2, 3, 4, 5])
+    assert following.run_once() == 5
+    assert following.run_once() == 0
+    assert [letter.offset for letter in letters_of(store)].count(1) == 2
+
+
+def test_a_record_that_fails_twice_has_two_letters(client, store, topic, following):
+    bury(client, topic, [7], error="too large")
+    bury(client, topic, [7], error="too old")
+    assert following.run_once() == 2
+    assert {letter.error_message for letter in letters_of(store)} == {"too large", "too old"}
+
+
+def test_a_position_that_was_lost_copies_nothing_twice(client, store, topic, following):
+    bury(client, topic, range(30))
+    assert following.run_once() == 30
+    store.forget_checkpoint(follower.NAME)
+    bury(client, topic, [30])
+    assert following.run_once() == 1
+    assert len(letters_of(store)) == 31
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -125,6 +158,37 @@ def test_odd_details_do_not_keep_a_letter_out(client, store, topic, following, c
     bury(client, topic, [7], **changes)
     assert following.run_once() == 1
     assert letters_of(store)[0].offset == 7
+
+
+FOLLOWER = """
+import sys, threading
+from spark.etl import follower
+from spark.etl.store import Store
+follower.LETTERS_AT_ONCE = 5
+url, store, topic = sys.argv[1:]
+following = follower.DeadLetterFollower(url, Store.open(store), [topic])
+print("ready", flush=True)
+while True:
+    following.run_once()
+"""
+
+
+def test_followers_that_are_killed_copy_each_letter_once(
+    client, store, store_url, topic, following, amqp_url
+):
+    command = [sys.executable, "-c", FOLLOWER, amqp_url, store_url, topic]
+    for number in range(3):
+        bury(client, topic, range(number * 300, number * 300 + 300))
+        before = len(letters_of(store))
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
+        try:
+            assert process.stdout.readline() == b"ready\n"
+            eventually(lambda before=before: len(letters_of(store)) > before, "some letters")
+        finally:
+            process.kill()
+            process.communicate()
+    following.run_once()
+    assert sorted(letter.offset for letter in letters_of(store)) == list(range(900))
 
 
 def test_a_thread_follows_until_it_is_stopped_and_leaves_nothing(

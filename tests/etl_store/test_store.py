@@ -5,7 +5,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import inspect, text, update
+from sqlalchemy.schema import CreateTable
 
 from spark.etl import letters_table, store_tables
 from spark.etl import store as store_module
@@ -19,13 +20,16 @@ LETTER = DeadLetter(
     topic="orders",
     partition=1,
     offset=41,
-    error_type="decode",
+    error_type="DecodeError",
     error_message="no JSON",
     raw_message=b"\xff\x00{",
     key=None,
     headers={"a": "text", "b": b"\xff", "none": None},
     message_ms=1_700_000_000_123,
     failed_ms=1_700_000_001_456,
+    dlq_topic="orders.dlq",
+    dlq_partition=0,
+    dlq_offset=7,
 )
 METRIC = JobMetric("orders", 7, 1000, 2, 1.5, 250, 1_700_000_000_123)
 
@@ -92,11 +96,12 @@ def test_a_dead_letter_comes_back_as_it_was(store: Store) -> None:
     assert found.id == 1
 
 
-def test_a_dead_letter_is_there_once(store: Store) -> None:
-    others = [replace(LETTER, **change) for change in ({"offset": 42}, {"job": "b"}, {"topic": ""})]
-    assert store.add_dead_letters([LETTER, LETTER, *others]) == 4
+def test_a_dead_letter_is_there_once_by_its_own_place(store: Store) -> None:
+    changes = ({"dlq_offset": 8}, {"dlq_partition": 1}, {"dlq_topic": "b.dlq"}, {"failed_ms": 5})
+    others = [replace(LETTER, **change) for change in changes]
+    assert store.add_dead_letters([LETTER, LETTER, *others]) == 5
     assert store.add_dead_letters([replace(LETTER, error_message="again"), *others]) == 0
-    assert [each.error_message for each in all_letters(store)] == ["no JSON"] * 4
+    assert [each.error_message for each in all_letters(store)] == ["no JSON"] * 5
 
 
 def test_what_a_database_cannot_hold_as_text_is_replaced_and_cut(store: Store) -> None:
@@ -111,7 +116,13 @@ def test_what_a_database_cannot_hold_as_text_is_replaced_and_cut(store: Store) -
 
 def test_many_dead_letters_are_found_by_what_they_are(store: Store) -> None:
     rows = [
-        replace(LETTER, offset=offset, job=f"job{offset % 3}", error_type="abc"[offset % 2])
+        replace(
+            LETTER,
+            offset=offset,
+            dlq_offset=offset,
+            job=f"job{offset % 3}",
+            error_type="abc"[offset % 2],
+        )
         for offset in range(1200)
     ]
     assert store.add_dead_letters(rows) == 1200
@@ -126,10 +137,23 @@ def test_many_dead_letters_are_found_by_what_they_are(store: Store) -> None:
             1189,
         ]
         assert letters_table.ids(connection, Selection(ids=(3, 99_999))) == [3]
+        some = Selection(jobs=("job0", "job2"), error_type="b")
+        assert letters_table.count(connection, some) == 400
+
+
+def test_strangers_are_chosen_by_their_stream(store: Store) -> None:
+    stranger = replace(LETTER, job="", topic="orders.dlq", dlq_offset=8)
+    another = replace(stranger, topic="b.dlq", dlq_topic="b.dlq")
+    store.add_dead_letters([LETTER, stranger, another])
+    with store.reading() as connection:
+        assert letters_table.ids(connection, Selection(jobs=("orders",))) == [1]
+        assert letters_table.ids(connection, Selection(strangers_in=("orders.dlq",))) == [2]
+        both = Selection(jobs=("orders",), strangers_in=("orders.dlq",))
+        assert letters_table.ids(connection, both) == [1, 2]
 
 
 def test_replays_are_counted(store: Store) -> None:
-    store.add_dead_letters([replace(LETTER, offset=number) for number in range(1100)])
+    store.add_dead_letters([replace(LETTER, dlq_offset=number) for number in range(1100)])
     with store.writing() as connection:
         letters_table.count_replays(connection, range(1, 1001), 1_700_000_000_000)
     assert len(all_letters(store, replayed=False)) == 100
@@ -176,10 +200,73 @@ def test_a_store_is_the_same_when_it_is_opened_again(store: Store, store_url: st
 def test_a_store_of_a_newer_version_is_left_alone(store: Store, store_url: str) -> None:
     with store.writing() as connection:
         table = store_tables.schema
-        newer = update(table).where(table.c.name == "version").values(value="2")
+        newer = update(table).where(table.c.name == "version").values(value="3")
         connection.execute(newer)
-    with pytest.raises(StoreError, match=r"version 2.* up to 1"):
+    with pytest.raises(StoreError, match=r"version 3.* up to 2"):
         Store.open(store_url)
+
+
+# As version 1 has made it.
+LETTERS_1 = """
+CREATE TABLE "ETLDeadLetter" (
+    id {number}, job_name TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
+    "offset" BIGINT NOT NULL, error_type TEXT NOT NULL, error_message TEXT NOT NULL,
+    raw_message {binary}, key {binary}, headers TEXT NOT NULL, message_timestamp {moment},
+    failed_at {moment} NOT NULL, replay_count INTEGER NOT NULL, replayed_at {moment},
+    UNIQUE (job_name, topic, partition, "offset")
+)"""
+SQLITE = {
+    "number": "INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT",
+    "binary": "BLOB",
+    "moment": "DATETIME",
+}
+POSTGRESQL = {
+    "number": "BIGSERIAL NOT NULL PRIMARY KEY",
+    "binary": "BYTEA",
+    "moment": "TIMESTAMP WITH TIME ZONE",
+}
+
+
+def make_version_1(store: Store) -> None:
+    types = SQLITE if store.engine.dialect.name == "sqlite" else POSTGRESQL
+    old = [each for each in store_tables.letters.columns if not each.name.startswith("dlq_")]
+    with store.writing() as connection:
+        connection.execute(text('ALTER TABLE "ETLDeadLetter" RENAME TO was'))
+        connection.execute(text(LETTERS_1.format(**types)))
+        names = ", ".join(f'"{each.name}"' for each in old if each.name != "id")
+        copied = f'INSERT INTO "ETLDeadLetter" ({names}) SELECT {names} FROM was ORDER BY id'
+        connection.execute(text(copied))
+        connection.execute(text("DROP TABLE was"))
+        table = store_tables.schema
+        connection.execute(update(table).where(table.c.name == "version").values(value="1"))
+
+
+def test_a_store_of_version_1_is_upgraded_with_what_it_has(store: Store, store_url: str) -> None:
+    store.add_dead_letters(
+        [replace(LETTER, offset=number, dlq_offset=number) for number in range(3)]
+    )
+    store.save_checkpoint(None, "orders", 0, {"a": {0: 5}})
+    make_version_1(store)
+    with Store.open(store_url) as upgraded:
+        assert upgraded.id == store.id
+        assert upgraded.checkpoint("orders")["offsets"] == {"a": {0: 5}}
+        before = {"dlq_topic": None, "dlq_partition": None, "dlq_offset": None}
+        assert all_letters(upgraded) == [
+            replace(LETTER, offset=number, **before) for number in range(3)
+        ]
+        assert upgraded.add_dead_letters([LETTER, LETTER, replace(LETTER, dlq_offset=9)]) == 2
+        old, new = all_letters(upgraded)[:3], all_letters(upgraded)[3:]
+        assert [each.id for each in old] == [1, 2, 3] < [each.id for each in new]
+    assert "ETLDeadLetter_place" in str(CreateTable(store_tables.letters))  # as it was for others
+    with Store.open(store_url) as again:
+        assert len(all_letters(again)) == 5
+        new = inspect(again.engine)
+        assert {each["name"] for each in new.get_indexes("ETLDeadLetter")} >= {
+            "ETLDeadLetter_job",
+            "ETLDeadLetter_newest",
+        }
+        (only,) = new.get_unique_constraints("ETLDeadLetter")
+        assert only["column_names"] == ["dlq_topic", "dlq_partition", "dlq_offset", "failed_at"]
 
 
 @pytest.mark.parametrize(
