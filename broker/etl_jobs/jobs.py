@@ -12,6 +12,7 @@ FORGET_MS: Final = 3_600_000  # jobs that ended or fell silent
 NUMBER_MAX: Final = 2**63 - 1
 ENDED: Final = frozenset({"stopped", "failed", "finished"})
 SILENT: Final = "silent"
+PAUSED: Final = "paused"  # it waits for something that is away, and goes on by itself
 _STATE: Final = re.compile(r"[a-z_]{1,32}")
 COUNTS: Final = ("processed", "errors", "dead_letters", "batch_ms")
 REALS: Final = ("lag_seconds", "rows_per_second", "error_rate")
@@ -84,7 +85,7 @@ def _row(name: str, said: News, now_ms: int) -> News:
         raise NewsError(f"a job's name has 1 to {NAME_CHARS_MAX} characters that can be shown")
     state = said.get("state")
     if not isinstance(state, str) or not _STATE.fullmatch(state) or state == SILENT:
-        raise NewsError("state: one word, such as running, alarm, stopped or failed")
+        raise NewsError("state: one word, such as running, alarm, paused, stopped or failed")
     row: News = {"name": name, "state": state}
     row |= {field: _count(field, said.get(field, 0)) for field in COUNTS}
     row |= {field: _real(field, said.get(field, 0)) for field in REALS}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from broker.etl_jobs.jobs import ENDED, SILENT
+from broker.etl_jobs.jobs import ENDED, PAUSED, SILENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,8 +38,10 @@ def series(jobs: Jobs, now_ms: int) -> Iterator[Metric]:
         yield _gauge(name, text, [(row, row[field]) for row in rows])
     batches = [(row, row["batch_ms"] / 1000) for row in rows]
     yield _gauge("batch_seconds", "How long the last micro-batch took", batches)
-    running = [(row, row["state"] not in ENDED) for row in rows]
+    running = [(row, row["state"] not in ENDED | {PAUSED}) for row in rows]
     yield _gauge("running", "is 1 if the job runs", running)
+    paused = [(row, row["state"] == PAUSED) for row in rows]
+    yield _gauge("paused", "is 1 if the job waits for something that is away", paused)
     alarms = [(row, row["state"] == "alarm") for row in rows]
     yield _gauge("alarm", "is 1 if too many records of the job fail", alarms)
 

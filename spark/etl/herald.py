@@ -40,6 +40,7 @@ class Herald:
         self._headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
         self._renewed = renewed
         self._news: dict[str, Any] | None = None
+        self._lock = threading.Lock()  # what is renewed must not undo what was told meanwhile
         self._changed = threading.Event()
         self._stop = threading.Event()
         self._problem = ""
@@ -48,8 +49,9 @@ class Herald:
 
     def tell(self, news: dict[str, Any]) -> None:
         """Only the latest counts."""
-        self._news = news
-        self._changed.set()
+        with self._lock:
+            self._news = news
+            self._changed.set()
 
     def close(self) -> None:
         """The latest is told, if the broker is there."""
@@ -67,11 +69,12 @@ class Herald:
             self._put({})
 
     def _put(self, changes: dict[str, Any]) -> None:
-        news = self._news
-        if news is None:
-            return
-        if changes and not self._changed.is_set():
-            news = self._news = news | changes
+        with self._lock:
+            if self._news is None:
+                return
+            if changes and not self._changed.is_set():
+                self._news = self._news | changes
+            news = self._news
         try:
             problem = self._ask(json.dumps(news).encode())
         except (OSError, http.client.HTTPException) as error:

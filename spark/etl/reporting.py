@@ -3,12 +3,15 @@
     reporter = Reporter("orders", store, "http://127.0.0.1:15672", ("guest", "guest"),
                         stream_url="amqp://…", alarm_rate=0.05, alarm_window_s=60)
     reporter.progress(progress, errors=3)      # Spark's, of a finished micro-batch
+    reporter.watch()                           # now and then: an alarm ends as time passes
+    reporter.pause()                           # until resume(), or the next micro-batch
     reporter.stop("stopped")
 
 A job goes on whatever becomes of its reports: what goes wrong with them is a line in the log.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -25,7 +28,8 @@ from spark.etl.store import JobMetric, Store
 _LOG: Final = logging.getLogger("leveret.etl")
 COUNT_EVERY_S: Final = 5.0  # dead letters, of which there may be many
 RUNNING: Final = "running"
-ALARM: Final = "alarm"
+ALARM: Final = "alarm"  # it runs, and too many records fail
+PAUSED: Final = "paused"  # until what is away is back
 
 
 class Reporter:
@@ -48,6 +52,9 @@ class Reporter:
         self._lag = Lag(stream_url, now_s)
         self._rate = ErrorRate(alarm_rate, alarm_window_s)
         self._alarm = False
+        self._state = RUNNING  # but for the alarm
+        self._watching = threading.Lock()
+        self._telling = threading.Lock()
         self._totals = self._saved_totals()
         self._letters = 0
         self._count_at = 0.0
@@ -55,7 +62,8 @@ class Reporter:
         self._herald: Herald | None = None
         if broker_http_url is not None:
             self._herald = Herald(broker_http_url, credentials, job, self._renewed)
-        self._tell(RUNNING, None)
+        self._register()
+        self._tell(None)
 
     @property
     def alarm(self) -> bool:
@@ -77,14 +85,31 @@ class Reporter:
         )
         self._totals = (self._totals[0] + metric.processed, self._totals[1] + metric.errors)
         self._save(metric)
-        self._rate.add(now_s, metric.processed, metric.errors)
+        with self._watching:
+            self._rate.add(now_s, metric.processed, metric.errors)
         self._watch(now_s)
-        self._tell(ALARM if self._alarm else RUNNING, metric)
+        self._state = RUNNING
+        self._tell(metric)
+
+    def watch(self) -> None:
+        """The window of the alarm moves on, also while there is nothing to read. Any thread may."""
+        if self._watch(self._now_s()):
+            self._tell(None)
+
+    def pause(self) -> None:
+        """Something is away that the job needs."""
+        self._state = PAUSED
+        self._tell(None)
+
+    def resume(self) -> None:
+        self._state = RUNNING
+        self._tell(None)
 
     def stop(self, state: str = "stopped") -> None:
         """The last news: stopped, or failed."""
         self._count_at = 0.0
-        self._tell(state, None)
+        self._state = state
+        self._tell(None)
         if self._herald is not None:
             self._herald.close()
         self._lag.close()
@@ -99,15 +124,24 @@ class Reporter:
             _complain(error)
         return 0, 0
 
+    def _register(self) -> None:
+        """So that it is among the jobs before its first micro-batch, which may never come."""
+        try:
+            self._store.register_job(self._job, int(self._now_s() * 1000))
+        except SQLAlchemyError as error:
+            _complain(error)
+
     def _save(self, metric: JobMetric) -> None:
         try:
             self._store.record_metric(metric)
         except SQLAlchemyError as error:
             _complain(error)
 
-    def _watch(self, now_s: float) -> None:
-        was, self._alarm = self._alarm, self._rate.is_too_high(now_s)
-        share = self._rate.share(now_s)
+    def _watch(self, now_s: float) -> bool:
+        """Whether there is an alarm now that there was not, or the other way round."""
+        with self._watching:
+            was, self._alarm = self._alarm, self._rate.is_too_high(now_s)
+            share = self._rate.share(now_s)
         if self._alarm and not was:
             _LOG.warning(
                 "job %s: %.1f %% of the records of the last %g s failed, more than %.1f %%",
@@ -118,18 +152,16 @@ class Reporter:
             )
         elif was and not self._alarm:
             _LOG.warning("job %s: the share of records that fail is low again", self._job)
+        return was != self._alarm
 
-    def _tell(self, state: str, metric: JobMetric | None) -> None:
+    def _tell(self, metric: JobMetric | None) -> None:
         if self._herald is None:
             return
-        now_s = self._now_s()
-        self._news |= {
-            "state": state,
-            "processed": self._totals[0],
-            "errors": self._totals[1],
-            "error_rate": round(self._rate.share(now_s), 6),
-            "dead_letters": self._count(now_s),
-        }
+        with self._telling:
+            self._tell_herald(self._herald, metric)
+
+    def _tell_herald(self, herald: Herald, metric: JobMetric | None) -> None:
+        self._news |= {"processed": self._totals[0], "errors": self._totals[1], **self._now()}
         if metric is not None:
             seconds = metric.batch_ms / 1000
             self._news |= {
@@ -138,12 +170,25 @@ class Reporter:
                 "batch_ms": metric.batch_ms,
                 "rows_per_second": round(metric.processed / seconds, 1) if seconds else 0.0,
             }
-        self._herald.tell(dict(self._news))
+        herald.tell(dict(self._news))
 
     def _renewed(self) -> dict[str, Any]:
         """While a micro-batch takes long, or none is needed; in the herald's thread."""
         lag_seconds = round(self._lag.seconds_now(), 3)
-        return {"lag_seconds": lag_seconds, "dead_letters": self._count(self._now_s())}
+        self._watch(self._now_s())
+        return {"lag_seconds": lag_seconds, **self._now()}
+
+    def _now(self) -> dict[str, Any]:
+        """What changes by itself as time passes."""
+        now_s = self._now_s()
+        with self._watching:
+            share = self._rate.share(now_s)
+        is_alarm = self._alarm and self._state == RUNNING
+        return {
+            "state": ALARM if is_alarm else self._state,
+            "error_rate": round(share, 6),
+            "dead_letters": self._count(now_s),
+        }
 
     def _count(self, now_s: float) -> int:
         if now_s - self._count_at >= COUNT_EVERY_S:

@@ -116,6 +116,8 @@ class Runner:
         except (SpecError, PipelineError) as error:
             self._fatal(each, str(error))
         else:
+            if resumed:
+                self._operations.resumed(each.name)
             self._listener(Event("resumed" if resumed else "started", each.name))
 
     def _failed(self, each: Running, error: str) -> None:
@@ -126,6 +128,7 @@ class Runner:
             self._fatal(each, told)
         pause_s = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2 ** (each.attempts - 1))
         each.resume_at = self._clock() + pause_s
+        self._operations.paused(each.name)
         self._listener(Event("paused", each.name, f"{told}; goes on in {pause_s:.0f} s"))
 
     def _fatal(self, each: Running, told: str) -> None:

@@ -193,6 +193,19 @@ class Store:
                 if batches % PRUNE_EVERY == 0:
                     _prune_metrics(connection, metric.job)
 
+    def register_job(self, job: str, now_ms: int) -> None:
+        """One that has no micro-batch yet is among the totals, with none."""
+        row = {
+            "job_name": job,
+            "records_processed": 0,
+            "error_count": 0,
+            "batches": 0,
+            "updated_at": now_ms,
+        }
+        with self.writing() as connection:
+            adding = database.insert_into(connection, totals).on_conflict_do_nothing()
+            connection.execute(adding, row)
+
     def metrics(self, job: str, limit: int = 100) -> list[JobMetric]:
         """The newest first."""
         newest = (

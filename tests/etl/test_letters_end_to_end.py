@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,9 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.cli import leveret
 from clients import cli
-from spark.etl import Pipeline, dead_letters
+from clients.stream_errors import ConnectionLostError
+from spark.etl import Pipeline, dead_letters, sinks
 from spark.etl.dead_letters import dlq_of
-from tests.etl.scene import PipelineScene
+from spark.etl.errors import PipelineError
+from tests.etl.scene import PipelineScene, running
 from tests.support.admin import Api
 from tests.support.frames import Queue
 from tests.support.process import BrokerProcess
@@ -192,6 +195,38 @@ def test_a_topic_that_is_made_anew_has_letters_of_its_own(shop: Shop) -> None:
     shop.run(file)
     rows = shop.command("dlq", "list", "--job", "anew.paid")
     assert [(row["offset"], row["value"]) for row in rows] == [(0, "new"), (0, "old")]
+
+
+def test_a_job_that_waits_is_paused_and_one_that_never_ran_has_failed(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    etl = shop.etl
+    source = etl.declare()
+    is_back, start = threading.Event(), sinks.start
+
+    def start_or_not(*arguments: Any, **options: Any) -> Any:
+        if not is_back.is_set():
+            raise ConnectionLostError("the broker is away")
+        return start(*arguments, **options)
+
+    def state() -> list[str]:
+        return [row["state"] for row in shop.command("status")]
+
+    monkeypatch.setattr(sinks, "start", start_or_not)
+    file = shop.file("waits", source, stream_sink("paid", "positive", etl.target()))
+    with running(etl, Pipeline.from_toml(file)) as wait:
+        wait((etl.directory / "etl.db").exists, "a store")
+        wait(lambda: state() == ["paused"], "a pause")
+        assert shop.metric("leveret_etl_paused")["waits.paid"] == 1
+        is_back.set()
+        wait(lambda: state() == ["running"], "its end")
+        assert shop.metric("leveret_etl_paused")["waits.paid"] == 0
+    assert state() == ["stopped"]
+
+    file = shop.file("never", source, stream_sink("paid", "positive", "no such stream"))
+    with pytest.raises(PipelineError, match="there is no stream 'no such stream'"):
+        shop.run(file)
+    assert sorted(state()) == ["failed", "stopped"]
 
 
 def test_a_replay_has_the_headers_of_the_record_and_counts_go_on(shop: Shop) -> None:

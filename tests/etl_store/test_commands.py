@@ -9,7 +9,7 @@ import pytest
 
 from clients.stream_errors import ConnectionLostError
 from clients.streams import connect
-from spark.etl import dead_letters, letters_table, replaying
+from spark.etl import dead_letters, herald, letters_table, replaying
 from spark.etl.dead_letters import dlq_of
 from spark.etl.follower import DeadLetterFollower
 from spark.etl.lag import Lag
@@ -332,6 +332,65 @@ def test_an_alarm_is_told_when_too_many_records_fail(broker, api, local_store, c
     assert sum("more than 10.0 %" in line for line in warnings) == 2
     assert sum("low again" in line for line in warnings) == 2
     api.call("DELETE", "etl", "jobs", "alarming")
+
+
+def test_an_alarm_ends_while_there_is_nothing_to_read(
+    broker, api, local_store, caplog, monkeypatch
+):
+    monkeypatch.setattr(herald, "EVERY_S", 0.05)
+    now = [1000.0]
+    reporter = Reporter(
+        "idle", local_store, broker.http_url(""), alarm_rate=0.1, now_s=lambda: now[0]
+    )
+    source = {"numInputRows": 100}
+    reporter.progress(PROGRESS | {"sources": [source]}, errors=50)
+
+    def is_told(**wanted):
+        row = api.call("GET", "etl", "jobs", "idle").json
+        return wanted.items() <= row.items()
+
+    eventually(lambda: is_told(state="alarm", error_rate=0.5), "an alarm")
+    now[0] += 61
+    eventually(lambda: is_told(state="running", error_rate=0.0), "the end of the alarm")
+    assert not reporter.alarm
+    assert sum("low again" in record.getMessage() for record in caplog.records) == 1
+    reporter.stop()
+    api.call("DELETE", "etl", "jobs", "idle")
+
+
+def test_without_a_broker_to_tell_an_alarm_ends_as_well(local_store, caplog):
+    now = [1000.0]
+    reporter = Reporter("alone", local_store, None, alarm_rate=0.1, now_s=lambda: now[0])
+    reporter.progress(PROGRESS | {"sources": [{"numInputRows": 100}]}, errors=50)
+    assert reporter.alarm
+    now[0] += 61
+    reporter.watch()
+    reporter.watch()
+    assert not reporter.alarm
+    assert sum("low again" in record.getMessage() for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+def test_a_job_is_there_before_its_first_batch_and_may_be_paused(etl, broker, api, store):
+    reporter = Reporter("waiting", store, broker.http_url(""))
+
+    def states():
+        return {row["name"]: (row["state"], row["batches"]) for row in json.loads(status()[1])}
+
+    def status():
+        return etl("status", "--json")
+
+    eventually(lambda: states() == {"waiting": ("running", 0)}, "the job")
+    reporter.pause()
+    eventually(lambda: states() == {"waiting": ("paused", 0)}, "a pause")
+    reporter.resume()
+    eventually(lambda: states() == {"waiting": ("running", 0)}, "its end")
+    reporter.pause()
+    reporter.progress(PROGRESS)
+    eventually(lambda: states() == {"waiting": ("running", 1)}, "a batch")
+    reporter.stop("failed")
+    assert states() == {"waiting": ("failed", 1)}
+    api.call("DELETE", "etl", "jobs", "waiting")
 
 
 def test_a_broker_that_is_away_holds_up_no_job(local_store, caplog):

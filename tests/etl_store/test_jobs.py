@@ -116,6 +116,10 @@ def test_a_node_lists_shows_and_forgets_jobs_and_tells_prometheus(broker, api) -
     assert found["leveret_etl_batch_seconds"][job] == 0.25
     assert found["leveret_etl_dead_letters"][job] == 2
     assert (found["leveret_etl_running"][job], found["leveret_etl_alarm"][job]) == (1, 1)
+    assert found["leveret_etl_paused"][job] == 0
+    api.call("PUT", *path, job, body=NEWS | {"state": "paused"})
+    found = samples(broker)
+    assert (found["leveret_etl_running"][job], found["leveret_etl_paused"][job]) == (0, 1)
     assert api.call("DELETE", *path, job).status == 204
     assert api.call("DELETE", *path, job).status == 404
     assert api.call("GET", *path, job).status == 404

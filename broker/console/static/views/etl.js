@@ -5,8 +5,8 @@ import { h, name } from "../dom.js";
 import { fromNow, moment, number, rate } from "../format.js";
 import { table } from "../table.js";
 
-// What jobs call their state is theirs; these are nothing to worry about.
-const LOOKS = { running: "good", finished: "plain", stopped: "plain" };
+// What jobs call their state is theirs; these are nothing to worry about, or not yet.
+const LOOKS = { running: "good", paused: "warn", finished: "plain", stopped: "plain" };
 
 export const etl = {
   title: () => "ETL jobs",
