@@ -5,7 +5,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
 from spark.etl.errors import SpecError
-from spark.etl.formats import ROW, failure_of, row_of
+from spark.etl.formats import ROW, columns_in, failure_of, row_of
 from spark.etl.frames import Flow, checks, is_sound
 from spark.etl.spec import Lookup, PipelineSpec
 from spark.etl.tables import lookup_udf
@@ -24,7 +24,7 @@ def looked_up(spec: PipelineSpec, step: Lookup, flow: Flow, schema: StructType) 
     outer = sql.struct(*flow.frame.columns).alias(_OUTER)
     frame = flow.frame.select(outer, look(key).alias(_VALUE))
     frame = frame.select("*", row_of(source, sql.col(_VALUE), schema, spec.registry).alias(ROW))
-    inner = [sql.col(ROW)[name].alias(name) for name in schema.fieldNames()]
+    inner = columns_in(source, schema)
     is_found = failure_of(source, sql.col(_VALUE), schema).isNull()
     frame = frame.select(_OUTER, is_found.alias(_FOUND), *inner)
     for condition, _ in checks(source.name, source.required, source.checks):

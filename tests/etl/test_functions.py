@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.etl import SpecError
+from spark.etl import Pipeline, SpecError
 from tests.etl.faker_data import Shop
-from tests.etl.scene import PipelineScene, ordered
+from tests.etl.scene import PipelineScene, ordered, running
 
 SCHEMA = "id bigint, user string, cents bigint"
 RULES = """
@@ -72,6 +72,30 @@ def test_a_function_that_raises_fails_its_row_only(etl: PipelineScene, rules: st
     assert len(etl.letters(source)) == len(kinds) == 4
 
 
+def with_users(etl: PipelineScene, orders: str, users: str, target: str, **head: Any) -> Pipeline:
+    """Orders with what a table has of their users."""
+    table = {
+        "kind": "table",
+        "topic": users,
+        "schema": "user string, name string, country string",
+        "required": ["name"],
+    }
+    step = {
+        "name": "named",
+        "kind": "lookup",
+        "input": "orders",
+        "table": "users",
+        "key": "user",
+        "columns": {"who": "name", "country": "country"},
+    }
+    return etl.pipeline(
+        {"orders": {"topic": orders, "schema": "id bigint, user string"}, "users": table},
+        [{"kind": "stream", "input": "named", "topic": target}],
+        [step],
+        **head,
+    )
+
+
 def test_rows_find_what_a_table_has_now(etl: PipelineScene) -> None:
     """Two runs: what changed in between is seen by the second, and by no row of the first."""
     orders, users, target = etl.declare(), etl.declare(), etl.target()
@@ -79,27 +103,7 @@ def test_rows_find_what_a_table_has_now(etl: PipelineScene) -> None:
     people = shop.users(20)
     etl.fill(users, people, key="user")
     etl.send(users, [(b"nonsense", "u3"), (None, "u4")])
-    pipeline = etl.pipeline(
-        {
-            "orders": {"topic": orders, "schema": "id bigint, user string"},
-            "users": {
-                "kind": "table",
-                "topic": users,
-                "schema": "user string, name string, country string",
-            },
-        },
-        [{"kind": "stream", "input": "named", "topic": target}],
-        [
-            {
-                "name": "named",
-                "kind": "lookup",
-                "input": "orders",
-                "table": "users",
-                "key": "user",
-                "columns": {"who": "name", "country": "country"},
-            }
-        ],
-    )
+    pipeline = with_users(etl, orders, users, target)
     table = {row["user"]: row for row in people if row["user"] not in ("u3", "u4")}
     expected = []
 
@@ -119,7 +123,38 @@ def test_rows_find_what_a_table_has_now(etl: PipelineScene) -> None:
     order(100)
     etl.run(pipeline)
     assert ordered(etl.rows(target)) == ordered(expected)
-    assert [record.value for record in etl.letters(users) if record.value] == [b"nonsense"]
+    assert [record.value for record in etl.letters(users)] == [b"nonsense"]
+
+
+def test_a_running_pipeline_sees_a_table_change_and_no_letter_in_what_is_deleted(
+    etl: PipelineScene,
+) -> None:
+    orders, users, target = etl.declare(), etl.declare(), etl.target()
+    etl.fill(users, [{"user": f"u{n}", "name": f"n{n}"} for n in range(3)], key="user")
+
+    def order(number: int) -> None:
+        etl.fill(orders, [{"id": number, "user": f"u{n}"} for n in range(3)], key="user")
+
+    def names(number: int) -> list[tuple[str, str | None]]:
+        rows = [row for row in etl.rows(target) if row["id"] == number]
+        return sorted((row["user"], row["who"]) for row in rows)
+
+    with running(etl, with_users(etl, orders, users, target, trigger="100ms")) as wait:
+        order(1)
+        wait(lambda: len(names(1)) == 3, "the first orders")
+        etl.fill(users, [{"user": "u0", "name": "new"}], key="user")
+        etl.send(users, [(None, "u1")])
+        order(2)
+        wait(lambda: len(names(2)) == 3, "orders after a change and a deletion")
+        etl.fill(users, [{"user": "u1", "name": "again"}], key="user")
+        etl.send(users, [(None, "u2"), (b"nonsense", "u2"), (None, "u2")])
+        order(3)
+        wait(lambda: len(names(3)) == 3, "orders after another change")
+        wait(lambda: etl.letters(users), "the letter of what is nonsense")
+    assert names(1) == [("u0", "n0"), ("u1", "n1"), ("u2", "n2")]
+    assert names(2) == [("u0", "new"), ("u1", None), ("u2", "n2")]
+    assert names(3) == [("u0", "new"), ("u1", "again"), ("u2", None)]
+    assert [record.value for record in etl.letters(users)] == [b"nonsense"]
 
 
 def test_casts_sql_and_frames(etl: PipelineScene, rules: str) -> None:
