@@ -20,6 +20,23 @@ def scalar_udf(function: Callable[[Any], Any], kind: DataType) -> Callable[[Colu
     return found
 
 
+def to_python(values: Any) -> list[Any]:
+    """All at once; if Python has no value for something (a year after 9999, text that is not
+    UTF-8), one by one: in its place there is the error."""
+    try:
+        found: list[Any] = values.to_pylist()
+    except _MISFITS:
+        return [_value(each) for each in values]
+    return found
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except _MISFITS as error:
+        return error
+
+
 def to_arrow(rows: list[Any], kind: Any, instead: Callable[[Exception], Any]) -> Any:
     """All at once; if something does not fit, one by one to find out what."""
     try:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
-from spark.etl.arrow_values import scalar_udf, to_arrow
+from spark.etl.arrow_values import scalar_udf, to_arrow, to_python
 from spark.etl.formats import parse_schema
 from spark.etl.frames import ERROR, RECORD, Flow, is_sound
 from spark.etl.importing import load
@@ -54,16 +54,18 @@ def row_udf(function: Function, schema: StructType) -> Callable[[Column], Column
     arrow = to_arrow_type(kind, timezone="UTC")
 
     def run(rows: pa.Array) -> pa.Array:
-        results = [_call(function, row) for row in rows.to_pylist()]
+        results = [_call(function, row) for row in to_python(rows)]
         return to_arrow(results, arrow, _failed)
 
     return scalar_udf(run, kind)
 
 
-def _call(function: Function, row: Row | None) -> Row:
+def _call(function: Function, row: Row | Exception | None) -> Row:
     """The row, whether it is kept, type and message of an error."""
     if row is None:  # it failed before
         return {"kept": True}
+    if isinstance(row, Exception):  # Python has no such values
+        return _failed(row)
     try:
         found = function(row)
         if found is not None and not isinstance(found, dict):

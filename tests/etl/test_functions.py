@@ -24,6 +24,10 @@ def enrich(row):
     return {"id": row["id"], "euros": row["cents"] / 100, "other": 1}
 
 
+def number(row):
+    return {"id": row["id"]}
+
+
 def doubled(frame):
     return frame.selectExpr("id * 2 AS id")
 
@@ -218,3 +222,41 @@ def test_what_only_spark_can_tell_is_told(
     assert said in str(error.value)
     assert str(error.value).startswith("pipeline: [[steps]] 'it'")
     assert "\n" not in str(error.value)
+
+
+FAR = "+99999-01-01T00:00:00Z"
+
+
+def test_values_that_python_does_not_have_fail_their_row_only(
+    etl: PipelineScene, rules: str
+) -> None:
+    """Years after 9999, in a column, a struct or a list."""
+    source, target = etl.declare(), etl.target()
+    good = "2026-11-20T09:00:00Z"
+    fields = ("at", "local", "day", "inner", "list")
+    sound = {"at": good, "local": good[:-1], "day": good[:10]}
+    sound |= {"inner": {"at": good}, "list": [good]}
+    far = {"at": FAR, "local": FAR[:-1], "day": FAR[:12]}
+    far |= {"inner": {"at": FAR}, "list": [good, FAR]}
+    rows = [{"id": 0, **sound}, *({"id": n + 1, **sound, f: far[f]} for n, f in enumerate(fields))]
+    etl.fill(source, [*rows, {"id": 100, **sound}])
+    schema = "id bigint, at timestamp, local timestamp_ntz, day date"
+    schema += ", inner struct<at: timestamp>, list array<timestamp>"
+    steps = [
+        {
+            "name": "same",
+            "kind": "python",
+            "input": "orders",
+            "function": f"{rules}:number",
+            "schema": "id bigint",
+        }
+    ]
+    sinks = [{"kind": "stream", "input": "same", "topic": target}]
+    etl.run(etl.pipeline({"orders": {"topic": source, "schema": schema}}, sinks, steps))
+    assert ordered(etl.rows(target)) == [{"id": 0}, {"id": 100}]
+    letters = {json.loads(record.value)["id"]: record.headers for record in etl.letters(source)}
+    assert sorted(letters) == [n + 1 for n in range(len(fields))]
+    assert {each["x-etl-error-type"] for each in letters.values()} <= {
+        "OverflowError",
+        "ValueError",
+    }
