@@ -56,6 +56,7 @@ __all__ = (
     "SchemaError",
     "SchemaNotFoundError",
     "SchemaRegistry",
+    "parsed_schema",
     "subject_of",
     "wire_id",
 )
@@ -90,12 +91,23 @@ class _Parsed:
     def __init__(
         self, registry: SchemaRegistry, text: str, references: Sequence[Reference]
     ) -> None:
-        named: dict[str, Any] = {}
-        _add_references(registry, references, named, set(), REFERENCES_DEPTH_MAX)
+        self.named: dict[str, Any] = {}
         try:
-            self.schema: AvroSchema = fastavro.parse_schema(json.loads(text), named)
+            _add_references(registry, references, self.named, set(), REFERENCES_DEPTH_MAX)
+            self.schema: AvroSchema = fastavro.parse_schema(json.loads(text), self.named)
         except (ValueError, KeyError, fastavro.schema.SchemaParseException) as error:
             raise SchemaDataError(f"fastavro cannot use the schema: {error!r}") from error
+
+
+def parsed_schema(
+    registry: SchemaRegistry, text: str, references: Sequence[Reference] = ()
+) -> tuple[AvroSchema, dict[str, Any]]:
+    """A schema with all names in full, and the named types that it uses, wherever they are defined.
+
+    Raises SchemaError.
+    """
+    found = _Parsed(registry, text, references)
+    return found.schema, found.named
 
 
 def _add_references(

@@ -37,6 +37,24 @@ def _value(scalar: Any) -> Any:
         return error
 
 
+def as_numbers(values: Any) -> Any:
+    """Times and dates as what they are counted in, which has no end where Python's have one."""
+    kind = _numbers(values.type)
+    return values if kind == values.type else values.cast(kind)
+
+
+def _numbers(kind: Any) -> Any:
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_numbers(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_numbers(each.type)) for each in kind])
+    return kind
+
+
 def to_arrow(rows: list[Any], kind: Any, instead: Callable[[Exception], Any]) -> Any:
     """All at once; if something does not fit, one by one to find out what."""
     try:

@@ -1,7 +1,7 @@
 """Types of Avro and of Spark: which column a field becomes, and the other way round."""
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import time
 from typing import Any, Final
 
 from pyspark.sql import types as t
@@ -33,22 +33,29 @@ class UnsupportedTypeError(ValueError):
 # From Avro
 
 
-def columns_of(text: str) -> t.StructType:
-    """Of a schema that is a record. Raises UnsupportedTypeError."""
-    schema = json.loads(text)
-    if not isinstance(schema, dict) or schema.get("type") != "record":
+def columns_of(schema: Any, named: Mapping[str, Any]) -> t.StructType:
+    """Of a schema that is a record, as `clients.schemas` parses it: names are in full, and what
+    they stand for is in `named`. Raises UnsupportedTypeError."""
+    found = _Walk(named).column(schema)
+    if not isinstance(found, t.StructType):
         raise UnsupportedTypeError("the schema is no record, so it has no columns")
-    found = _Names().column(schema)
-    assert isinstance(found, t.StructType)
     return found
 
 
-class _Names:
-    """Named types, which may be used again by their names."""
+def plain_row(schema: Any, named: Mapping[str, Any]) -> Convert | None:
+    """What makes of fastavro's values what Arrow takes; None if they are that already."""
+    walk = _Walk(named)
+    columns = walk.column(schema)
+    return (lambda row: _plain(row, columns)) if walk.has_foreign else None
 
-    def __init__(self) -> None:
-        self._known: dict[str, dict[str, Any]] = {}
-        self._open: set[str] = set()
+
+class _Walk:
+    """Through a schema and the types that it names."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+        self._open: list[str] = []  # records that we are in
+        self.has_foreign = False  # fastavro has values for something that Arrow does not take
 
     def column(self, schema: Any) -> t.DataType:
         if isinstance(schema, list):
@@ -56,11 +63,9 @@ class _Names:
         if isinstance(schema, str):
             if schema in PRIMITIVES:
                 return PRIMITIVES[schema]
-            if schema in self._open:
-                raise UnsupportedTypeError(f"{schema} refers to itself: Spark has no such type")
-            if schema not in self._known:
+            if schema not in self._named:
                 raise UnsupportedTypeError(f"type {schema} is not known here")
-            return self.column(self._known[schema])
+            return self.column(self._named[schema])
         kind = schema["type"]
         if not isinstance(kind, str) or kind not in (*PRIMITIVES, *_COMPLEX):
             return self.column(kind)
@@ -70,51 +75,40 @@ class _Names:
         logical = schema.get("logicalType")
         if logical == "decimal":
             return t.DecimalType(schema["precision"], schema.get("scale", 0))
+        self.has_foreign |= kind == "map" or logical in _FOREIGN
         if logical in LOGICAL:
             return LOGICAL[logical]
         if kind == "array":
             return t.ArrayType(self.column(schema["items"]))
         if kind == "map":
             return t.MapType(t.StringType(), self.column(schema["values"]))
-        if kind in ("enum", "fixed", "record"):
-            return self._named(kind, schema)
-        return PRIMITIVES[kind]
+        if kind == "record":
+            return self._record(schema)
+        return _UNNAMED[kind] if kind in _UNNAMED else PRIMITIVES[kind]
 
-    def _named(self, kind: str, schema: dict[str, Any]) -> t.DataType:
-        names = {schema["name"], _full_name(schema)}
-        self._known.update(dict.fromkeys(names, schema))
-        if kind != "record":
-            return t.StringType() if kind == "enum" else t.BinaryType()
-        self._open |= names
+    def _record(self, schema: dict[str, Any]) -> t.DataType:
+        name = schema["name"]
+        if name in self._open:
+            way = " in ".join([name, *reversed(self._open[self._open.index(name) :])])
+            raise UnsupportedTypeError(f"{name} refers to itself ({way}): Spark has no such type")
+        self._open.append(name)
         fields = [
             t.StructField(each["name"], self.column(each["type"])) for each in schema["fields"]
         ]
-        self._open -= names
+        self._open.pop()
         return t.StructType(fields)
 
     def _union(self, branches: list[Any]) -> t.DataType:
         others = [each for each in branches if each != "null"]
         if len(others) != 1:
-            raise UnsupportedTypeError(f"a union of {branches}: only null and one other type")
+            names = ", ".join(each if isinstance(each, str) else each["type"] for each in branches)
+            raise UnsupportedTypeError(f"a union of {names}: only null and one other type")
         return self.column(others[0])
 
 
+_UNNAMED: Final[dict[str, t.DataType]] = {"enum": t.StringType(), "fixed": t.BinaryType()}
 _COMPLEX: Final = ("array", "map", "enum", "fixed", "record")
-
-
-def _full_name(schema: dict[str, Any]) -> str:
-    namespace = schema.get("namespace")
-    return f"{namespace}.{schema['name']}" if namespace else str(schema["name"])
-
-
-def plain_row(text: str) -> Convert | None:
-    """What makes of fastavro's values what Arrow takes; None if they are that already."""
-    has_uuids = '"uuid"' in text
-    has_maps = '"map"' in text
-    if not has_uuids and not has_maps:
-        return None
-    columns = columns_of(text)
-    return lambda row: _plain(row, columns)
+_FOREIGN: Final = ("uuid", "time-millis", "time-micros")
 
 
 def _plain(value: Any, kind: t.DataType) -> Any:
@@ -126,7 +120,16 @@ def _plain(value: Any, kind: t.DataType) -> Any:
         return [_plain(each, kind.elementType) for each in value]
     if isinstance(kind, t.MapType):
         return [(name, _plain(each, kind.valueType)) for name, each in value.items()]
+    if isinstance(value, time):
+        return _since_midnight(value, kind)
     return str(value) if isinstance(kind, t.StringType) else value
+
+
+def _since_midnight(value: time, kind: t.DataType) -> int:
+    """As it was written: Spark's own type of this kind is too new for its other parts."""
+    seconds = (value.hour * 60 + value.minute) * 60 + value.second
+    micros = seconds * 1_000_000 + value.microsecond
+    return micros // 1000 if isinstance(kind, t.IntegerType) else micros
 
 
 # To Avro

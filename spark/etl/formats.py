@@ -11,12 +11,12 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from spark.etl.errors import SpecError
 from spark.etl.formats_avro import CORRUPT, avro_row
-from spark.etl.frames import ERROR, ERROR_TYPE, HIDDEN, RECORD, error
+from spark.etl.frames import ENCODED, ERROR, ERROR_TYPE, HIDDEN, RECORD, error
 from spark.etl.spec import Source
 
 DECODE_ERROR: Final = "DecodeError"
 ROW: Final = "_row"
-_RESERVED: Final = (*HIDDEN, ROW, CORRUPT)
+_RESERVED: Final = (*HIDDEN, ROW, CORRUPT, ENCODED)
 # What is not there is null, so that all records of a stream have the same columns.
 _TO_JSON: Final = {"ignoreNullFields": "false"}
 # Spark reads the first JSON value of a text and does not look at the rest. In a frame it must: what

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sql
 RECORD: Final = "_record"
 ERROR: Final = "_error"
 HIDDEN: Final = (RECORD, ERROR)
+ENCODED: Final = "_encoded"  # for a moment, in front of a sink
 ERROR_TYPE: Final = "struct<stage: string, type: string, message: string>"
 
 

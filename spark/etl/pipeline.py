@@ -68,6 +68,7 @@ class Pipeline:
         with locked(self.spec), active(planner.spark):
             for name, shape in shapes.items():
                 check_shape(self.spec, name, shape)
+            planner.register_schemas()
             operations = Operations(self.spec)
             archive = ArchiveMaker(planner.spark._jvm, shapes)  # noqa: SLF001
 

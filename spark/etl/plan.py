@@ -8,10 +8,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from clients.schema_registry import SchemaError
 from spark.etl import stateful, transforms
 from spark.etl.errors import SpecError
 from spark.etl.formats import decoded, parse_schema
-from spark.etl.formats_avro import avro_schema, avro_value
+from spark.etl.formats_avro import SinkSchema, avro_schema, avro_value, sink_schema
 from spark.etl.frames import Flow, checks, failed, failing, sound
 from spark.etl.importing import load
 from spark.etl.job_names import job_of
@@ -67,9 +68,18 @@ class Planner:
         self.spark = spark
         self._flows: dict[str, Flow] = {}
         self._sound: dict[str, DataFrame] = {}
+        self._schemas: list[SinkSchema] = []
 
     def queries(self) -> list[Query]:
         return [Query(shape, self._frame(shape)) for shape in query_shapes(self._spec)]
+
+    def register_schemas(self) -> None:
+        """Of the queries' sinks. Raises SpecError."""
+        for each in self._schemas:
+            try:
+                each.register()
+            except SchemaError as error:
+                raise SpecError(f"{each.where} subject {each.subject}: {error}") from error
 
     def flow(self, name: str) -> Flow:
         """Behind a source or a step. The same frame each time, so that Spark reads it once."""
@@ -114,8 +124,10 @@ class Planner:
     def _avro(self, sink: StreamSink, flow: Flow) -> Column | None:
         if sink.format != "avro":
             return None
-        columns = flow.frame.select(*[f"`{name}`" for name in flow.columns]).schema
-        return avro_value(sink, columns, self._spec.registry, self._spec.file)
+        schema = sink_schema(sink, flow, self._spec.registry, self._spec.file)
+        schema.check()
+        self._schemas.append(schema)
+        return avro_value(schema, flow)
 
     # Frames
 

@@ -68,10 +68,22 @@ def _letters(spec: PipelineSpec, sink: Sink, owned: set[str]) -> tuple[Letters, 
         stages = tuple(
             each for each in upstream(spec, front) if _may_fail(spec, each) and each not in owned
         )
+        if front == sink.input and _may_not_fit(sink) and stage_of(sink) not in owned:
+            stages += (stage_of(sink),)
         if stages:
             owned.update(stages)
             found.append(Letters(front, stages))
     return tuple(found)
+
+
+def stage_of(sink: Sink) -> str:
+    """As which it stands beside the sources and steps whose records may fail."""
+    return f"sink {sink.name}"
+
+
+def _may_not_fit(sink: Sink) -> bool:
+    """There are rows that cannot be written."""
+    return isinstance(sink, StreamSink) and sink.format == "avro" and sink.mode == "append"
 
 
 def _tables(spec: PipelineSpec, sink: Sink) -> list[str]:

@@ -8,17 +8,19 @@ from pyspark.sql.types import BinaryType
 
 from spark.etl.errors import SpecError
 from spark.etl.formats import json_value
-from spark.etl.frames import ERROR, RECORD, Flow, is_sound
+from spark.etl.frames import ENCODED, ERROR, RECORD, Flow, error, failing, is_sound
 from spark.etl.letters import letter_headers, letter_topic
 from spark.etl.spec import StreamSink
+from spark.etl.spec_queries import stage_of
 
 COLUMNS: Final = ("topic", "key", "value", "headers")
 HEADERS_TYPE: Final = "array<struct<key: string, value: binary>>"
 METRICS: Final = "etl"  # the name under which Spark tells what it counted
+ENCODE_ERROR: Final = "EncodeError"
 
 
 def result_rows(sink: StreamSink, frame: DataFrame, value: Column | None = None) -> DataFrame:
-    """Of rows that are sound."""
+    """Of rows that are sound. The value, if it is not made here, is a struct that has it."""
     return frame.select(
         sql.lit(sink.topic).alias("topic"),
         _key(sink, frame).alias("key"),
@@ -36,8 +38,12 @@ def no_headers() -> Column:
 def fused_rows(
     sink: StreamSink, flow: Flow, job: str, stages: tuple[str, ...], value: Column | None = None
 ) -> DataFrame:
-    """Of all rows, in one pass: what failed at these stages is a dead letter, at others nothing."""
+    """Of all rows, in one pass: what failed at these stages is a dead letter, at others nothing.
+    The value, if it is not made here, is a struct that has it or a message of why there is none."""
     frame = flow.frame.where(is_sound() | sql.col(ERROR)["stage"].isin(*stages))
+    if value is not None:
+        frame = _encoded(sink, frame, value)
+        value = sql.col(ENCODED)
     shown = frame.select(*flow.columns)
 
     def either(sound: Column, failed: Column) -> Column:
@@ -49,6 +55,13 @@ def fused_rows(
         either(_value(sink, shown, value), sql.col(f"{RECORD}.value")).alias("value"),
         either(no_headers(), letter_headers(frame, job)).alias("headers"),
     )
+
+
+def _encoded(sink: StreamSink, frame: DataFrame, value: Column) -> DataFrame:
+    frame = frame.withColumn(ENCODED, value)
+    message = sql.col(ENCODED)["message"]
+    failure = error(stage_of(sink), ENCODE_ERROR, message)
+    return failing(frame, [(message.isNotNull(), failure)])
 
 
 def counted(rows: DataFrame, *, of_letters: bool = False) -> DataFrame:
@@ -69,7 +82,7 @@ def _key(sink: StreamSink, frame: DataFrame) -> Column:
 
 def _value(sink: StreamSink, frame: DataFrame, value: Column | None) -> Column:
     if value is not None:
-        return value
+        return value["value"]
     if sink.format == "json":
         return json_value(frame.columns).cast("binary")
     if "value" not in frame.columns:
