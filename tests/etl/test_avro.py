@@ -13,7 +13,7 @@ import pytest
 from clients.schema_registry import IncompatibleSchemaError, Reference, SchemaRegistry
 from clients.schemas import HEADER, AvroReader, AvroWriter
 from clients.streams import connect
-from spark.etl import Pipeline, SpecError
+from spark.etl import Pipeline, PipelineError, SpecError
 from spark.etl.explain import explain_lines
 from tests.etl.scene import PipelineScene, ordered, running
 from tests.support.process import BrokerProcess
@@ -307,3 +307,22 @@ def test_what_avro_cannot_hold_fails_its_row_only(
     (headers,) = letters.values()
     assert headers["x-etl-error-type"] == "EncodeError"
     assert "UnicodeDecodeError" in headers["x-etl-error"]
+
+
+def test_where_there_is_no_record_to_blame_a_row_that_does_not_fit_ends_the_pipeline(
+    etl: PipelineScene, broker: BrokerProcess
+) -> None:
+    """At once: the next attempt would end in the same way."""
+    source, target = etl.declare(), etl.target()
+    etl.fill(source, [{"text": "ff"}])
+    query = "SELECT cast(unhex(text) AS string) AS text FROM orders"
+    pipeline = etl.pipeline(
+        {"orders": {"topic": source, "schema": "text string"}},
+        [{"kind": "stream", "input": "it", "topic": target, "format": "avro"}],
+        [{"name": "it", "kind": "sql", "inputs": ["orders"], "query": query}],
+        registry=broker.http_url(""),
+    )
+    with pytest.raises(PipelineError, match=r"\[\[sinks\]\] 'stream': UnicodeDecodeError"):
+        etl.run(pipeline)
+    assert [event.kind for event in etl.events if event.kind == "paused"] == []
+    assert etl.records(target) == []
