@@ -20,6 +20,7 @@ from spark.etl.errors import PipelineError
 from spark.etl.plan import Planner, Query
 from spark.etl.spec import Join, PipelineSpec, State, inputs_of
 from spark.etl.spec_graph import fronts, stateful_steps, upstream
+from spark.etl.spec_queries import LOCK, NEW_ENDING, SHAPE_ENDING
 
 VERSION: Final = 1
 OFFSETS_HEAD_LINES: Final = 2  # version and metadata, before a line for each source
@@ -32,7 +33,7 @@ Offsets = dict[str, dict[int, int]]
 def locked(spec: PipelineSpec) -> Iterator[None]:
     """Two processes with the same checkpoint would undo each other's work."""
     spec.path.mkdir(parents=True, exist_ok=True)
-    with (spec.path / "lock").open("w") as lock:
+    with (spec.path / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -67,10 +68,10 @@ def _state_of(spec: PipelineSpec, planner: Planner, name: str) -> dict[str, Any]
 
 def check_shape(spec: PipelineSpec, query: str, shape: Shape) -> None:
     """Raises PipelineError if the checkpoint is of another query; else it is of this one."""
-    file = spec.path / f"{query}.json"
+    file = spec.path / f"{query}{SHAPE_ENDING}"
     if (spec.path / query / "offsets").is_dir() and file.exists():
         _compare(spec, query, json.loads(file.read_text(encoding="utf-8")), shape)
-    new = file.with_suffix(".new")
+    new = file.with_suffix(NEW_ENDING)
     new.write_text(json.dumps(shape, indent=1), encoding="utf-8")
     new.replace(file)
 

@@ -12,10 +12,11 @@ from typing import Final
 
 import click
 
-from clients.stream_address import Address
+from clients.amqp_url import Endpoint, Target
+from clients.commands.connecting import amqp_options
 from spark.etl.demo_run import Demo, Outcome, report, sums
 from spark.etl.errors import PipelineError, SpecError
-from spark.etl.spec_reading import DEFAULT_BROKER
+from spark.etl.operations_options import stream_url
 from spark.etl.stopping import stop_on_signals
 from spark.etl.terminal import terminal_of
 
@@ -34,14 +35,6 @@ READY: Final = "leveret ready amqp="
     show_default=True,
     help="Events in a second: impressions, clicks and orders together.",
 )
-@click.option(
-    "--broker",
-    "url",
-    default=DEFAULT_BROKER,
-    envvar="AMQP_URL",
-    show_default=True,
-    help="Its address; if nobody answers there, a broker is started for the time of the demo.",
-)
 @click.option("--http", help="The broker's HTTP address, where the demo's metrics are to be seen.")
 @click.option(
     "--report",
@@ -52,16 +45,19 @@ READY: Final = "leveret ready amqp="
     help="Where the report goes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Lines of JSON.")
-def demo(*, seconds: int, rate: int, url: str, http: str | None, file: Path, as_json: bool) -> None:
+@amqp_options
+def demo(
+    *, seconds: int, rate: int, target: Target, http: str | None, file: Path, as_json: bool
+) -> None:
     """Make up a shop's events and run a pipeline on them: joins, windows, a table, dead letters.
 
-    It uses streams whose names begin with `etl-demo.`, and empties them first. Ctrl-C ends it
-    early.
+    It uses streams whose names begin with `etl-demo.`, and empties them first. If no broker answers
+    at the address, one is started for the time of the demo. Ctrl-C ends it early.
     """
     head = {} if http is None else {"http": http}
     with tempfile.TemporaryDirectory(prefix="leveret-etl-demo-") as place:
         directory = Path(place)
-        with broker_at(url, directory) as address:
+        with broker_at(target, directory) as address:
             run, stop = Demo(address, directory, rate, seconds), threading.Event()
             stop_on_signals(stop)
             try:
@@ -89,12 +85,12 @@ def told(outcome: Outcome, file: Path) -> Iterator[str]:
 
 
 @contextmanager
-def broker_at(url: str, directory: Path) -> Iterator[str]:
+def broker_at(target: Target, directory: Path) -> Iterator[str]:
     """The broker that is there, or one that lives as long as this block."""
-    if _answers(url):
-        yield url
+    if any(_answers(each) for each in target.endpoints):
+        yield stream_url(target)
         return
-    click.echo(f"no broker at {url}: one is started for the demo", err=True)
+    click.echo(f"no broker at {target!r}: one is started for the demo", err=True)
     command = [sys.executable, "-m", "broker", "serve", "--amqp-port", "0", "--http-port", "0"]
     command += ["--data-dir", str(directory / "broker"), "--log-level", "error"]
     process = subprocess.Popen(  # noqa: S603 - our own
@@ -115,12 +111,9 @@ def broker_at(url: str, directory: Path) -> Iterator[str]:
         process.wait()
 
 
-def _answers(url: str) -> bool:
+def _answers(endpoint: Endpoint) -> bool:
     try:
-        address = Address.of_url(url)
-        with socket.create_connection((address.host, address.port), PROBE_S):
+        with socket.create_connection((endpoint.host, endpoint.port), PROBE_S):
             return True
-    except ValueError as error:
-        raise click.BadParameter(f"{url!r}: {error}", param_hint="--broker") from None
     except OSError:
         return False

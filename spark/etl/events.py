@@ -48,7 +48,10 @@ def batch_of(progress: dict[str, Any], at_ms: int) -> Batch:
 
 
 def _records(source: dict[str, Any]) -> int:
-    return _between(source.get("startOffset"), source.get("endOffset"))
+    start, end = source.get("startOffset"), source.get("endOffset")
+    if start is None:  # the first batch says not where it began, which need not be at 0
+        return min(_between(start, end), source.get("numInputRows") or 0)
+    return _between(start, end)
 
 
 def _behind(source: dict[str, Any]) -> int:

@@ -20,6 +20,10 @@ from spark.etl.spec import (
 from spark.etl.spec_graph import fronts, is_straight, upstream
 
 LETTERS_NAME: Final = "dead-letters"
+# Files beside the directories of the queries.
+LOCK: Final = "lock"
+SHAPE_ENDING: Final = ".json"
+NEW_ENDING: Final = ".new"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,17 +27,22 @@ from spark.etl.spec import (
     TestSink,
 )
 from spark.etl.spec_graph import check_graph
+from spark.etl.spec_queries import LETTERS_NAME, LOCK, NEW_ENDING, SHAPE_ENDING
 from spark.etl.spec_steps import read_step
 from spark.etl.spec_tables import SpecTable
 from spark.etl.store import DEFAULT_URL as DEFAULT_STORE
 from spark.places import read_place
 
 FILE_BYTES_MAX: Final = 1024 * 1024
+STEPS_MAX: Final = 100  # Spark takes minutes to plan more of them in a row
 PARTITIONS_MAX: Final = 1024
 RESTARTS_MAX: Final = 1000
 DEFAULT_BROKER: Final = "amqp://guest:guest@127.0.0.1:5672/%2F"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")  # also a view of SQL
 _SINK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # also a directory
+# What else is in the directory of the checkpoints (checkpoints.py).
+_TAKEN_NAMES: Final = (LETTERS_NAME, LOCK)
+_TAKEN_ENDINGS: Final = (SHAPE_ENDING, NEW_ENDING)
 WINDOW_S_MAX: Final = 86_400
 _TOPIC_BYTES_MAX: Final = 251  # `.dlq` goes behind it
 _MODES: Final[dict[str, tuple[Mode, ...]]] = {
@@ -59,6 +64,8 @@ def read_file(path: Path) -> PipelineSpec:
         raise SpecError(f"{path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: {error}") from None
+    except RecursionError:
+        raise SpecError(f"{path}: its tables are too deep in each other") from None
     return read_spec(values, str(path), path.resolve().parent)
 
 
@@ -186,8 +193,10 @@ def _topics(table: SpecTable) -> tuple[str, ...]:
 
 
 def _topic(table: SpecTable, key: str, topic: str) -> str:
-    if len(topic.encode()) > _TOPIC_BYTES_MAX or "," in topic:
-        table.fail(key, f"a name of 1 to {_TOPIC_BYTES_MAX} bytes without a comma")
+    if len(topic.encode()) > _TOPIC_BYTES_MAX or "," in topic or topic != topic.strip():
+        table.fail(
+            key, f"a name of 1 to {_TOPIC_BYTES_MAX} bytes without a comma, or spaces around it"
+        )
     return topic
 
 
@@ -229,7 +238,10 @@ def _ddl(table: SpecTable) -> str | None:
 
 def _steps(whole: SpecTable) -> dict[str, Step]:
     found: dict[str, Step] = {}
-    for place, values in enumerate(whole.listed_tables("steps"), 1):
+    tables = whole.listed_tables("steps")
+    if len(tables) > STEPS_MAX:
+        whole.fail("steps", f"there are {len(tables)}, and {STEPS_MAX} at most")
+    for place, values in enumerate(tables, 1):
         table = SpecTable(whole.file, f"[[steps]] {place}", values)
         name = _named(table, "name", table.needed("name"), _NAME)
         table.name = f"[[steps]] {name!r}"
@@ -251,6 +263,8 @@ def _sinks(whole: SpecTable, directory: Path) -> dict[str, Sink]:
         table.name = f"[[sinks]] {name!r}"
         if name in found:
             table.fail("name", "another sink has it")
+        if name in _TAKEN_NAMES or name.endswith(_TAKEN_ENDINGS):
+            table.fail("name", "it is taken, by what a checkpoint has beside its sinks")
         found[name] = _sink(table, name, kind, directory)
         table.done()
     if not found:

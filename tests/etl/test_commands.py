@@ -6,13 +6,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from broker.cli import leveret
 from clients import cli
-from spark.etl.events import Batch, Event
+from clients.amqp_url import Endpoint
+from spark.etl import PipelineError
+from spark.etl.events import Batch, Event, batch_of
 from spark.etl.report import Chart, html, rates
 from spark.etl.terminal import LiveView, line_of
 from tests.etl.scene import PipelineScene
@@ -123,7 +126,45 @@ def test_run_ends_in_good_order_when_it_is_told_to(etl: PipelineScene) -> None:
     assert sorted(row["id"] for row in etl.rows(target)) == list(range(10))
 
 
+def test_the_demo_looks_where_all_commands_look(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And says no password when it finds nobody there."""
+    asked: list[object] = []
+
+    def nobody(endpoint: object) -> bool:
+        asked.append(endpoint)
+        return True
+
+    def no_streams(url: str, *_: object) -> None:
+        raise PipelineError(url)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("spark.etl.demo._answers", nobody)
+    monkeypatch.setattr("spark.etl.demo_streams.declare", no_streams)
+    monkeypatch.setenv("AMQP_URL", "amqp://elsewhere:1")
+    monkeypatch.setenv("LEVERET_AMQP_URL", "amqp://127.0.0.1:7")
+    monkeypatch.setenv("LEVERET_USER", "ann")
+    code, output = leveret_etl("demo", "--vhost", "v", "--password", "p")
+    assert (code, output) == (1, "Error: amqp://ann:p@127.0.0.1:7/v\n")
+    assert asked == [Endpoint("127.0.0.1", 7)]
+
+
 # What is shown
+
+
+def test_a_first_batch_has_the_records_that_it_read() -> None:
+    """Spark does not say where it began, which with start = "latest" is at the end."""
+    source = {"startOffset": None, "endOffset": {"a": {"0": 5000}}, "numInputRows": 0}
+    progress: dict[str, Any] = {"batchId": 0, "durationMs": {}, "sources": [source]}
+    assert batch_of(progress, 0).records == 0
+    source["numInputRows"] = 30
+    assert batch_of(progress, 0).records == 30
+    source["numInputRows"] = 10_000  # a plan that reads everything twice
+    assert batch_of(progress, 0).records == 5000
+    source["startOffset"] = {"a": {"0": 4990}}
+    assert batch_of(progress, 0).records == 10
+
 
 BATCH = Batch(3, 1000, 2, 500, 70, 9, "", 0)
 

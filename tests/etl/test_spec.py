@@ -9,7 +9,7 @@ import pytest
 from spark.etl.errors import SpecError
 from spark.etl.spec import Filter, Join, StreamSink, Window
 from spark.etl.spec_queries import LETTERS_NAME, Letters, query_shapes
-from spark.etl.spec_reading import FILE_BYTES_MAX, read_file, read_spec
+from spark.etl.spec_reading import FILE_BYTES_MAX, STEPS_MAX, read_file, read_spec
 from tests.support.process import ROOT
 
 GOOD = """
@@ -104,6 +104,12 @@ WRONG = [
     ('topic = "orders"', "", "[sources.orders] topic: the name of a stream, or topics"),
     ('topic = "orders"', "topics = []", "[sources.orders] topics: the list is empty"),
     ('topic = "orders"', 'topic = "a,b"', "[sources.orders] topic: a name of 1 to 251 bytes"),
+    ('topic = "orders"', 'topic = " lead"', "without a comma, or spaces around it"),
+    ('topic = "sums"', 'topic = "trail "', "[[sinks]] 'out' topic: a name of 1 to 251 bytes"),
+    ('name = "out"', 'name = "dead-letters"', "[[sinks]] 'dead-letters' name: it is taken"),
+    ('name = "out"', 'name = "lock"', "[[sinks]] 'lock' name: it is taken, by what a checkpoint"),
+    ('name = "out"', 'name = "out.json"', "[[sinks]] 'out.json' name: it is taken"),
+    ('name = "out"', 'name = "out.new"', "[[sinks]] 'out.new' name: it is taken"),
     (
         'topic = "orders"',
         'topic = "orders"\nstart = "soon"',
@@ -240,6 +246,31 @@ def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
     file.write_bytes(b"#" * (FILE_BYTES_MAX + 1))
     with pytest.raises(SpecError, match="more than"):
         read_file(file)
+
+
+def test_a_file_that_is_too_deep_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(f"x = {'[' * 5000}{']' * 5000}")
+    with pytest.raises(SpecError, match="too deep in each other"):
+        read_file(file)
+
+
+def chained(count: int) -> str:
+    steps = [
+        f'[[steps]]\nname = "s{n}"\nkind = "filter"\nwhere = "true"\n'
+        f'input = "{f"s{n - 1}" if n else "orders"}"\n'
+        for n in range(count)
+    ]
+    head = GOOD.split("[sources.users]", maxsplit=1)[0]
+    sink = f'[[sinks]]\nkind = "stream"\ninput = "s{count - 1}"\ntopic = "x"\n'
+    return head + "".join(steps) + sink
+
+
+def test_steps_in_a_row_have_a_limit() -> None:
+    assert len(read(chained(STEPS_MAX)).steps) == STEPS_MAX
+    for count in (STEPS_MAX + 1, 1500):
+        with pytest.raises(SpecError, match=rf"steps: there are {count}, and {STEPS_MAX} at most"):
+            read(chained(count))
 
 
 def test_examples_are_fine() -> None:
