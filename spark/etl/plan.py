@@ -39,6 +39,7 @@ from spark.etl.spec import (
     inputs_of,
 )
 from spark.etl.spec_queries import QueryShape, query_shapes
+from spark.etl.spec_graph import event_times, needing_watermark
 from spark.etl.stream_sink import counted, fused_rows, result_rows
 from spark.option_values import read_span_ms
 
@@ -233,9 +234,16 @@ class Planner:
         source = self._spec.sources[_source_of(self._spec, name)]
         if source.event_time is None or source.watermark is None:
             return frame
-        if source.event_time not in frame.columns:
-            return frame
-        return frame.withWatermark(source.event_time, source.watermark)
+        for time in event_times(self._spec, name):
+            if time in frame.columns:
+                return frame.withWatermark(time, source.watermark)
+        for step in needing_watermark(self._spec, name):
+            raise SpecError(
+                f"{self._spec.file}: [[steps]] {step.name!r} input: the event time of source "
+                f"{source.name}, {source.event_time}, is gone behind {name}, so that what the step "
+                f"keeps would be kept for ever: let {name} keep the column"
+            )
+        return frame
 
 
 def _source_of(spec: PipelineSpec, name: str) -> str:

@@ -18,6 +18,7 @@ from spark.etl.spec import (
     Lookup,
     PipelineSpec,
     RowFunction,
+    Select,
     Sink,
     Source,
     State,
@@ -70,10 +71,37 @@ def fronts(spec: PipelineSpec, name: str) -> list[str]:
 
 
 def event_times(spec: PipelineSpec, name: str) -> list[str]:
-    """Columns of sources above it that have a watermark."""
-    sources = [spec.sources[each] for each in upstream(spec, name) if each in spec.sources]
-    found = [each.event_time for each in sources if each.event_time and each.watermark]
-    return list(dict.fromkeys(found))
+    """Columns of sources above it that have a watermark, by the names that they have there."""
+    if name in spec.sources:
+        source = spec.sources[name]
+        return [source.event_time] if source.event_time and source.watermark else []
+    step = spec.steps[name]
+    before = [time for each in inputs_of(step) for time in event_times(spec, each)]
+    if isinstance(step, Select):
+        before = [time for each in before for time in _selected(step, each)]
+    return list(dict.fromkeys(before))
+
+
+def _selected(step: Select, column: str) -> list[str]:
+    """The names of a column behind the step: it may have another one, or be gone."""
+    if step.keep or column in step.columns:
+        return [column]
+    return [name for name, text in step.columns.items() if text.strip().strip("`") == column]
+
+
+def needing_watermark(spec: PipelineSpec, front: str) -> list[Step]:
+    """Steps behind it that know by its event time when to let go of what they keep."""
+    return [
+        step
+        for step in spec.steps.values()
+        if needs_watermark(step) and front in fronts(spec, step.name)
+    ]
+
+
+def needs_watermark(step: Step) -> bool:
+    if isinstance(step, State):
+        return step.time == "event"
+    return isinstance(step, STATEFUL)
 
 
 def stateful_steps(spec: PipelineSpec, name: str) -> list[Step]:
@@ -159,7 +187,7 @@ def _check_step(spec: PipelineSpec, step: Step) -> None:
             f"{step.input} is not made of single records (it is behind a window, a join or SQL), "
             "so that a failure would have no record: put the function before that",
         )
-    if isinstance(step, STATEFUL):
+    if needs_watermark(step):
         _check_watermarks(spec, step)
     if isinstance(step, Window) and step.time is None:
         times = event_times(spec, step.input)
@@ -177,8 +205,6 @@ def _check_step(spec: PipelineSpec, step: Step) -> None:
 
 def _check_watermarks(spec: PipelineSpec, step: Step) -> None:
     """Without them state would grow for ever."""
-    if isinstance(step, State) and step.time != "event":
-        return
     for name in upstream(spec, step.name):
         source: Source | None = spec.sources.get(name)
         if source is not None and source.watermark is None:

@@ -1,6 +1,6 @@
 """Steps that keep something: windows, deduplication, joins of streams, state of one's own."""
 
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
@@ -13,6 +13,7 @@ from spark.etl.importing import load
 from spark.etl.spec import Deduplicate, Join, PipelineSpec, State, Window
 from spark.etl.spec_graph import event_times
 
+_ANY_MS: Final = 10**12  # a watermark; so large that it is a long for the JVM
 _TIMES: Final = {"none": "None", "processing": "ProcessingTime", "event": "EventTime"}
 
 
@@ -52,6 +53,7 @@ def joined(spec: PipelineSpec, step: Join, left: DataFrame, right: DataFrame) ->
     both = left.alias(step.left).join(
         right.alias(step.right), sql.expr(_condition(spec, step)), step.how
     )
+    _must_end(spec, step, both)
     if step.columns:
         columns = [sql.expr(text).alias(name) for name, text in step.columns.items()]
         return Flow(both.select(*columns), straight=False)
@@ -75,6 +77,27 @@ def _condition(spec: PipelineSpec, step: Join) -> str:
     earlier, later = f"`{step.left}`.`{first}`", f"`{step.right}`.`{second}`"
     parts.append(f"{later} BETWEEN {earlier} AND {earlier} + INTERVAL {step.within}")
     return " AND ".join(parts)
+
+
+def _must_end(spec: PipelineSpec, step: Join, both: DataFrame) -> None:
+    """Spark itself asks for that only where a row without a match is a result."""
+    plan: Any = both._jdf.queryExecution().analyzed()  # noqa: SLF001 - nothing else tells
+    java: Any = both.sparkSession._jvm  # noqa: SLF001
+    helper = java.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper
+    if helper.isWatermarkInJoinKeys(plan):
+        return
+    sides = {step.left: plan.left().outputSet(), step.right: plan.right().outputSet()}
+    for side, other in (step.left, step.right), (step.right, step.left):
+        end = helper.getStateValueWatermark(
+            sides[side], sides[other], plan.condition(), java.scala.Some(_ANY_MS)
+        )
+        if end.isEmpty():
+            raise SpecError(
+                f"{spec.file}: [[steps]] {step.name!r} condition: rows of {side} would be kept for "
+                "ever, since nothing says how much later an event of the other side may be: use "
+                f"within, or bound both event times by each other, as in '{step.right}.b BETWEEN "
+                f"{step.left}.a AND {step.left}.a + INTERVAL 1 HOUR'"
+            )
 
 
 def with_state(spec: PipelineSpec, step: State, frame: DataFrame) -> Flow:
