@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from spark.etl.errors import PipelineError
+from spark.etl.past_queries import LOCK, NEW_ENDING, SHAPE_ENDING
 from spark.etl.plan import Planner, Query
 from spark.etl.spec import Join, PipelineSpec, State, inputs_of
 from spark.etl.spec_graph import fronts, stateful_steps, upstream
-from spark.etl.spec_queries import LOCK, NEW_ENDING, SHAPE_ENDING
 
 VERSION: Final = 1
 OFFSETS_HEAD_LINES: Final = 2  # version and metadata, before a line for each source
@@ -44,13 +44,19 @@ def locked(spec: PipelineSpec) -> Iterator[None]:
 
 
 def shape_of(spec: PipelineSpec, planner: Planner, query: Query) -> Shape:
-    """What must be the same for a query to go on where another ended."""
+    """What must be the same for a query to go on where another ended; and what only is noted,
+    whose dead letters it writes (spec_queries.py)."""
     sink = query.shape.sink
     ends = [] if sink is None else fronts(spec, sink.input)
     ends += [each.front for each in query.shape.letters]
     sources = [each for end in ends for each in upstream(spec, end) if each in spec.sources]
     state = {} if sink is None else _state_of(spec, planner, sink.input)
-    return {"version": VERSION, "sources": list(dict.fromkeys(sources)), "state": state}
+    return {
+        "version": VERSION,
+        "sources": list(dict.fromkeys(sources)),
+        "state": state,
+        "letters": [stage for each in query.shape.letters for stage in each.stages],
+    }
 
 
 def _state_of(spec: PipelineSpec, planner: Planner, name: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What the jobs of a pipeline are called in the store, at the broker and in dead letters."""
 
 from spark.etl.spec import PipelineSpec
-from spark.etl.spec_queries import query_shapes
+from spark.etl.spec_queries import LETTERS_NAME
 
 
 def job_of(spec: PipelineSpec, query: str) -> str:
@@ -10,4 +10,5 @@ def job_of(spec: PipelineSpec, query: str) -> str:
 
 
 def jobs_of(spec: PipelineSpec) -> list[str]:
-    return [job_of(spec, shape.name) for shape in query_shapes(spec)]
+    """All that it may have: whether dead letters need a query depends on its past, too."""
+    return [job_of(spec, query) for query in (*spec.sinks, LETTERS_NAME)]

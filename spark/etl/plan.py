@@ -18,6 +18,7 @@ from spark.etl.importing import load
 from spark.etl.job_names import job_of
 from spark.etl.letters import letters
 from spark.etl.lookups import looked_up
+from spark.etl.past_queries import past_queries
 from spark.etl.row_functions import applied
 from spark.etl.spec import (
     Cast,
@@ -38,8 +39,8 @@ from spark.etl.spec import (
     Window,
     inputs_of,
 )
-from spark.etl.spec_queries import QueryShape, query_shapes
 from spark.etl.spec_graph import event_times, needing_watermark
+from spark.etl.spec_queries import QueryShape, query_shapes
 from spark.etl.stream_sink import counted, fused_rows, result_rows
 from spark.option_values import read_span_ms
 
@@ -72,7 +73,8 @@ class Planner:
         self._schemas: list[SinkSchema] = []
 
     def queries(self) -> list[Query]:
-        return [Query(shape, self._frame(shape)) for shape in query_shapes(self._spec)]
+        shapes = query_shapes(self._spec, past_queries(self._spec.path))
+        return [Query(shape, self._frame(shape)) for shape in shapes]
 
     def register_schemas(self) -> None:
         """Of the queries' sinks. Raises SpecError."""

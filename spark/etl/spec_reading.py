@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, cast
 from clients.stream_address import Address
 from spark.errors import OptionError
 from spark.etl.errors import SpecError
+from spark.etl.past_queries import LOCK, NEW_ENDING, SHAPE_ENDING
 from spark.etl.spec import (
     FORMATS,
     RAW_SCHEMA,
@@ -27,7 +28,7 @@ from spark.etl.spec import (
     TestSink,
 )
 from spark.etl.spec_graph import check_graph
-from spark.etl.spec_queries import LETTERS_NAME, LOCK, NEW_ENDING, SHAPE_ENDING
+from spark.etl.spec_queries import LETTERS_NAME
 from spark.etl.spec_steps import read_step
 from spark.etl.spec_tables import SpecTable
 from spark.etl.store import DEFAULT_URL as DEFAULT_STORE

@@ -1,5 +1,6 @@
 """Where results go: Parquet, tables to look at; and dead letters that then have their own query."""
 
+import json
 import threading
 from pathlib import Path
 
@@ -58,6 +59,33 @@ def test_a_checkpoint_of_another_query_is_refused(etl: PipelineScene) -> None:
     other = [sinks[0] | {"input": "some"}]
     with pytest.raises(PipelineError, match="step 'once' was there"):
         etl.run(etl.pipeline({"orders": orders}, other, keys("id")[:1]))
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_dead_letters_are_not_written_again_for_a_new_sink(
+    etl: PipelineScene, *, noted: bool
+) -> None:
+    """Nor when the sink that wrote them is gone; nor with a checkpoint that notes no owners."""
+    source = etl.declare()
+    first, second = (
+        {"kind": "stream", "name": name, "input": "orders", "topic": etl.target()}
+        for name in ("first", "second")
+    )
+
+    def run(bad: bytes, *sinks: dict[str, object]) -> None:
+        etl.send(source, [(bad, "bad")])
+        etl.run(etl.pipeline({"orders": {"topic": source, "schema": SCHEMA}}, list(sinks)))
+
+    run(b"{1", second)
+    if not noted:
+        file = etl.directory / "checkpoint" / "second.json"
+        shape = json.loads(file.read_text())
+        assert shape.pop("letters") == ["orders"]
+        file.write_text(json.dumps(shape))
+    run(b"{2", first, second)
+    assert sorted(record.value for record in etl.letters(source)) == [b"{1", b"{2"]
+    run(b"{3", first)
+    assert sorted(record.value for record in etl.letters(source)) == [b"{1", b"{2", b"{3"]
 
 
 def test_two_processes_do_not_share_a_checkpoint(etl: PipelineScene) -> None:

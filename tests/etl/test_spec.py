@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from spark.etl.errors import SpecError
+from spark.etl.past_queries import Past
 from spark.etl.spec import Filter, Join, StreamSink, Window
 from spark.etl.spec_queries import LETTERS_NAME, Letters, query_shapes
 from spark.etl.spec_reading import FILE_BYTES_MAX, STEPS_MAX, read_file, read_spec
@@ -315,6 +316,53 @@ topic = "checked"
     without = more.split('[[sinks]]\nkind = "stream"', maxsplit=1)[0]
     shapes = {each.name: each for each in query_shapes(read(GOOD + without))}
     assert shapes[LETTERS_NAME].letters == (Letters("checked", ("checked",)),)
+
+
+SECOND = """
+[[sinks]]
+kind = "stream"
+name = "second"
+input = "large"
+topic = "large"
+"""
+OUT = "[[sinks]]" + GOOD.rpartition("[[sinks]]")[2]
+ONE, TABLE = "orders", "users"
+
+
+def past(**queries: tuple[list[str], list[str]]) -> dict[str, Past]:
+    """Sources, and stages whose dead letters were written."""
+    return {
+        name.replace("_", "-"): Past(frozenset(sources), frozenset(letters))
+        for name, (sources, letters) in queries.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("queries", "owners"),
+    [
+        ({}, {"out": [ONE, TABLE]}),
+        ({"out": ([ONE, TABLE], [ONE, TABLE])}, {"out": [ONE, TABLE]}),
+        ({"second": ([ONE], [ONE])}, {"second": [ONE], "out": [TABLE]}),
+        ({"second": ([ONE], [])}, {"second": [ONE], "out": [TABLE]}),  # of an older version
+        (
+            {"out": ([ONE], []), "second": ([ONE], [ONE])},
+            {"second": [ONE], "dead-letters": [TABLE]},
+        ),
+        ({"dead_letters": ([ONE, TABLE], [ONE, TABLE])}, {"dead-letters": [ONE, TABLE]}),
+        ({"gone": ([ONE], [ONE]), "second": ([ONE], [])}, {"second": [ONE], "out": [TABLE]}),
+    ],
+)
+def test_dead_letters_stay_with_the_query_that_wrote_them(
+    queries: dict[str, tuple[list[str], list[str]]], owners: dict[str, list[str]]
+) -> None:
+    """Whichever sinks are before it in the file by now; who takes over reads nothing new."""
+    shapes = query_shapes(read(GOOD.replace(OUT, OUT + SECOND)), past(**queries))
+    found = {
+        shape.name: [stage for each in shape.letters for stage in each.stages]
+        for shape in shapes
+        if shape.letters
+    }
+    assert found == owners
 
 
 def test_a_join_needs_a_time() -> None:
