@@ -88,6 +88,37 @@ def test_dead_letters_are_not_written_again_for_a_new_sink(
     assert sorted(record.value for record in etl.letters(source)) == [b"{1", b"{2", b"{3"]
 
 
+def test_a_batch_too_large_for_a_transaction_has_a_way_out(etl: PipelineScene) -> None:
+    """Smaller limits are not one: Spark runs the batch again as it planned it."""
+    source, target = etl.declare(partitions=1), etl.target(partitions=1)
+    steps = [
+        {
+            "name": "large",
+            "kind": "map",
+            "input": "orders",
+            "columns": {"x": "repeat('x', 1000000)"},
+        }
+    ]
+
+    def run(first: int, count: int, guarantee: str, limit: int) -> None:
+        etl.fill(source, [{"id": number} for number in range(first, first + count)])
+        sink = {"kind": "stream", "input": "large", "topic": target, "guarantee": guarantee}
+        sources = {"orders": {"topic": source, "schema": "id bigint"}}
+        limits = {"max_offsets_per_trigger": limit}
+        etl.run(etl.pipeline(sources, [sink], steps, limits=limits))
+
+    for limit in (1000, 10):
+        with pytest.raises(PipelineError) as error:
+            run(0, 80 if limit == 1000 else 0, "exactly_once", limit)
+        assert "let it run once with deliveryGuarantee=at_least_once" in str(error.value)
+        assert "have smaller ones from then on (maxOffsetsPerTrigger, max_o" in str(error.value)
+    assert etl.records(target) == []
+    run(80, 0, "at_least_once", 10)
+    run(80, 20, "exactly_once", 10)
+    assert sorted(row["id"] for row in etl.rows(target)) == list(range(100))
+    assert [event.batch.records for event in etl.events if event.batch] == [80, 10, 10]
+
+
 def test_two_processes_do_not_share_a_checkpoint(etl: PipelineScene) -> None:
     source, target = etl.declare(), etl.target()
     pipeline = etl.pipeline(

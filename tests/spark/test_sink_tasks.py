@@ -100,7 +100,7 @@ def test_more_than_a_broker_holds_is_refused_and_leaves_room(
     options: SinkOptions, client: StreamClient, stream: str, key: wire.Key, stage: Stage
 ) -> None:
     large = [batch(bytes(6_000_000)) for _ in range(45)]
-    with pytest.raises(WriteError, match=r"STAGING_FULL.*let batches be smaller"):
+    with pytest.raises(WriteError, match=r"STAGING_FULL.*let it run once with"):
         stage_rows(options, key, "attempt", large)
     eventually(lambda: _fits(stage), "room for a smaller batch")
     assert count(client, stream) == 0
