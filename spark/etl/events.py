@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-Kind: TypeAlias = Literal["started", "batch", "paused", "resumed", "failed", "finished", "stopped"]
+Kind: TypeAlias = Literal[
+    "started", "batch", "waiting", "paused", "resumed", "failed", "finished", "stopped"
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,11 @@ import psycopg
 import pyarrow as pa
 from pyarrow import compute, csv
 
+from spark.etl.postgres_refusals import is_refusal
 from spark.etl.postgres_types import ROW, WRITER, quoted
 
 ANSWER: Final = "writer bigint, rows bigint, problem string, lost boolean"
-CONNECT_S: Final = 30.0  # for a server that is away; then the driver may try again
+CONNECT_S: Final = 2.0  # for a server that is away; then the driver may try again, or stop
 CONNECT_TIMEOUT_S: Final = 10
 PAUSE_S: Final = 0.5
 _OPTIONS: Final = csv.WriteOptions(include_header=False, quoting_style="needed")
@@ -45,13 +46,14 @@ class Copying:
     address: str  # as libpq has it
     staging: str  # quoted
     columns: tuple[str, ...]
+    key: tuple[str, ...]  # columns that may not be null
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         writer = secrets.randbits(63)
         try:
             yield _answer(writer, self._copy(writer, iter(batches)))
         except psycopg.OperationalError as error:
-            yield _answer(writer, 0, _one_line(error), lost=True)
+            yield _answer(writer, 0, _one_line(error), lost=not is_refusal(error))
         except (psycopg.Error, RowProblemError) as error:
             yield _answer(writer, 0, _one_line(error))
 
@@ -68,9 +70,18 @@ class Copying:
             cursor.copy(statement) as copy,
         ):
             for batch in chain((first,), batches):
+                self._check_key(batch)
                 copy.write(encode(batch, writer, rows))
                 rows += int(batch.num_rows)
         return rows
+
+    def _check_key(self, batch: Any) -> None:
+        for name in self.key:
+            if batch.column(self.columns.index(name)).null_count:
+                raise RowProblemError(
+                    f"column {name!r} is null in some rows, and it is among the keys: a step of "
+                    f"kind validate with required = [{name!r}] keeps such rows out"
+                )
 
 
 def connect(address: str) -> psycopg.Connection[Any]:
@@ -81,8 +92,8 @@ def connect(address: str) -> psycopg.Connection[Any]:
             connection = psycopg.connect(address, connect_timeout=CONNECT_TIMEOUT_S)
             connection.execute("SET TIME ZONE 'UTC'")  # for what `encode` writes without a zone
             return connection
-        except psycopg.OperationalError:
-            if time.monotonic() > deadline:
+        except psycopg.OperationalError as error:
+            if is_refusal(error) or time.monotonic() > deadline:
                 raise
         time.sleep(PAUSE_S)
 

@@ -6,6 +6,7 @@ schema: its name is part of the lock.
 """
 
 import hashlib
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from sqlalchemy import Connection, NullPool, create_engine, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
+from spark.etl.postgres_refusals import is_refusal
 from spark.etl.store import Store
 from spark.etl.store_errors import DisconnectedError, FencedError, SinkError
 
@@ -33,8 +35,11 @@ _SAFE_COMMIT: Final = text(
 class Link:
     """Of one job and one table. Opened when it is needed, and again when it was lost."""
 
-    def __init__(self, url: URL, name: str, *, lock_wait_s: float = LOCK_WAIT_S) -> None:
+    def __init__(
+        self, url: URL, name: str, stop: threading.Event, *, lock_wait_s: float = LOCK_WAIT_S
+    ) -> None:
         self.name = name
+        self._stop = stop  # nobody waits for the lock any more
         self._lock_wait_s = lock_wait_s
         self._engine = create_engine(
             url,
@@ -106,16 +111,16 @@ class Link:
                     f"another driver runs job {self.name!r}, and has the lock in PostgreSQL: "
                     "stop that one first, or give this one another name"
                 )
-            time.sleep(PAUSE_S)
+            if self._stop.wait(PAUSE_S):
+                raise DisconnectedError("it was told to stop while another driver had the lock")
 
 
 def told(error: DBAPIError) -> DisconnectedError | SinkError:
     """What it means for a batch: to be tried again, or not."""
     cause = error.orig
     line = " ".join(str(cause).split()) or type(cause).__name__
-    if error.connection_invalidated or isinstance(cause, psycopg.OperationalError):
-        return DisconnectedError(line)
-    return SinkError(line)
+    lost = error.connection_invalidated or isinstance(cause, psycopg.OperationalError)
+    return DisconnectedError(line) if lost and not is_refusal(cause) else SinkError(line)
 
 
 def lock_key(name: str) -> int:

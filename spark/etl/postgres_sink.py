@@ -10,10 +10,11 @@ Staging tables are unlogged: a crash of the server empties them. That is why row
 
 import logging
 import secrets
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from psycopg.errors import LockNotAvailable
 from pyspark.sql import Column, DataFrame
@@ -38,6 +39,7 @@ PAUSE_S: Final = 0.5
 PAUSE_S_MAX: Final = 5.0
 # A task that nobody waits for any more may still be copying into a staging table.
 DROP_WAIT_MS: Final = 1000
+PLACES_MAX: Final = 4  # that an error tells
 QUERY_ID: Final = "sql.streaming.queryId"  # a local property that Spark sets for a batch
 _OLD_STAGING: Final = text("""
     SELECT relname FROM pg_class
@@ -67,10 +69,13 @@ class PostgresSink:
         order_by: str = "",
         retry_s: float = RETRY_S,
         lock_wait_s: float = LOCK_WAIT_S,
+        stop: threading.Event | None = None,
+        waiting: Callable[[str], None] = _LOG.warning,
     ) -> None:
         """`key`: columns by which `upsert` finds the row to replace. Of several rows of a batch
         with the same key the one with the largest `order_by` counts, and among equals, or without
-        that column, the last one of its task. Raises StoreError, SinkError."""
+        that column, the last one of its task. When `stop` is set a server that is away is waited
+        for no longer; `waiting` is told why there is a wait. Raises StoreError, SinkError."""
         self._url = read_url(url)
         if self._url.get_backend_name() != "postgresql":
             raise SinkError("this sink writes to PostgreSQL: postgresql+psycopg://…")
@@ -83,6 +88,8 @@ class PostgresSink:
         self._order_by = order_by
         self._retry_s = retry_s
         self._lock_wait_s = lock_wait_s
+        self._stop = stop or threading.Event()
+        self._waiting = waiting
         self._links: dict[str, Link] = {}
 
     def checkpoint_name(self, job: str) -> str:
@@ -90,17 +97,21 @@ class PostgresSink:
         return f"{job}/{self._table}"
 
     def write(self, batch_df: DataFrame, batch_id: int, job: str, offsets: Offsets) -> bool:
-        """False if the batch was there before. Waits for a server that is away. Raises SinkError,
-        or DisconnectedError, after which the batch may be written again."""
+        """False if the batch was there before. Waits for a server that is away. Raises SinkError
+        (also if the server refuses the login, or has no such database), or DisconnectedError, after
+        which the batch may be written again."""
         deadline, pause_s = time.monotonic() + self._retry_s, PAUSE_S
+        said = ""
         while True:
             try:
                 return self._attempt(batch_df, batch_id, job, offsets)
             except DisconnectedError as error:
-                if time.monotonic() + pause_s > deadline:
+                if time.monotonic() + pause_s > deadline or self._stop.is_set():
                     raise
-                _LOG.warning("job %s batch %d is tried again: %s", job, batch_id, error)
-            time.sleep(pause_s)
+                if str(error) != said:
+                    said = str(error)
+                    self._waiting(f"job {job} tries batch {batch_id} again: {said}")
+            self._stop.wait(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
     def close(self) -> None:
@@ -116,7 +127,8 @@ class PostgresSink:
         query_id = _query_id(frame)
         fields = frame.schema.fields
         with link.transaction() as connection:
-            if self._is_done(connection, link, batch_id, query_id):
+            before = link.store.checkpoint(link.name, connection)
+            if _is_done(before, link.name, batch_id, query_id):
                 return False
             prepare(connection, self._table, fields, self._key)
             self._check_order(fields)
@@ -125,35 +137,22 @@ class PostgresSink:
         try:
             copied = self._copy(frame, staging)
             with link.transaction() as connection:
-                if self._is_done(connection, link, batch_id, query_id):
+                saved = link.store.checkpoint(link.name, connection)
+                if _is_done(saved, link.name, batch_id, query_id):
                     return False
                 self._insert(connection, copied, [field.name for field in fields])
                 link.store.save_checkpoint(connection, link.name, batch_id, offsets, query_id)
                 _drop(connection, staging)
-        except SinkError:  # for good: there may be no next attempt that drops it
+        except SinkError as error:  # for good: there may be no next attempt that drops it
             with suppress(SinkError, DisconnectedError), link.transaction() as connection:
                 _drop(connection, staging)
-            raise
+            raise type(error)(f"{error} ({_rows_of(batch_id, before, offsets)})") from error
         return True
 
     def _link(self, name: str) -> Link:
         if name not in self._links:
-            self._links[name] = Link(self._url, name, lock_wait_s=self._lock_wait_s)
+            self._links[name] = Link(self._url, name, self._stop, lock_wait_s=self._lock_wait_s)
         return self._links[name]
-
-    def _is_done(
-        self, connection: Connection, link: Link, batch_id: int, query_id: str | None
-    ) -> bool:
-        saved = link.store.checkpoint(link.name, connection)
-        if saved is None:
-            return False
-        if query_id is not None and saved["query_id"] not in (None, query_id):
-            raise SinkError(
-                f"{link.name!r} was written up to batch {saved['batch_id']} with another checkpoint"
-                " of Spark, and this one counts its batches anew: put the old checkpoint back, use"
-                f" another name, or have it forgotten (leveret etl forget {link.name!r})"
-            )
-        return batch_id <= saved["batch_id"]
 
     def _check_order(self, fields: Sequence[StructField]) -> None:
         if self._order_by and self._order_by not in [field.name for field in fields]:
@@ -183,7 +182,7 @@ class PostgresSink:
     def _copy(self, frame: DataFrame, staging: str) -> _Copied:
         names = tuple(field.name for field in frame.schema.fields)
         flat = frame.select(*[_flat(field) for field in frame.schema.fields])
-        copying = Copying(libpq_address(self._url), staging, names)
+        copying = Copying(libpq_address(self._url), staging, names, self._key)
         answers = flat.mapInArrow(copying, ANSWER).collect()
         for answer in answers:
             if answer.problem is not None and not answer.lost:
@@ -224,6 +223,33 @@ class PostgresSink:
             return f"ON CONFLICT ({key}) DO NOTHING"
         changed = ", ".join(f"{name} = excluded.{name}" for name in others)
         return f"ON CONFLICT ({key}) DO UPDATE SET {changed}"
+
+
+def _is_done(
+    saved: Mapping[str, Any] | None, name: str, batch_id: int, query_id: str | None
+) -> bool:
+    if saved is None:
+        return False
+    if query_id is not None and saved["query_id"] not in (None, query_id):
+        raise SinkError(
+            f"{name!r} was written up to batch {saved['batch_id']} with another checkpoint of "
+            "Spark, and this one counts its batches anew: put the old checkpoint back, use another "
+            f"name, or have it forgotten (leveret etl forget {name!r})"
+        )
+    return bool(batch_id <= saved["batch_id"])
+
+
+def _rows_of(batch_id: int, before: Mapping[str, Any] | None, ends: Offsets) -> str:
+    """Where to look for rows that are not taken."""
+    starts: Offsets = {} if before is None else before["offsets"]
+    places = [
+        f"{topic} partition {number} from offset {starts.get(topic, {}).get(number, 0)} to {end}"
+        for topic, partitions in ends.items()
+        for number, end in partitions.items()
+        if end > starts.get(topic, {}).get(number, 0)
+    ]
+    more = f" and {len(places) - PLACES_MAX} more" if len(places) > PLACES_MAX else ""
+    return f"batch {batch_id}: {', '.join(places[:PLACES_MAX]) or 'no records'}{more}"
 
 
 def _prefix(name: str) -> str:

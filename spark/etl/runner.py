@@ -68,9 +68,11 @@ class Runner:
         self._once = once
         self._clock = clock
         self._prepared = False
+        self._stop = threading.Event()
 
     def run(self, stop: threading.Event) -> None:
         """Until all are finished or `stop` is set. Raises PipelineError; nothing runs then."""
+        self._stop = stop
         try:
             while not stop.is_set() and not all(each.finished for each in self._running):
                 for each in self._running:
@@ -110,7 +112,8 @@ class Runner:
             if not self._prepared:
                 prepare(self._spec)
                 self._prepared = True
-            each.handle = sinks.start(self._spec, each.query, once=self._once, closing=each.closing)
+            attempt = sinks.Attempt(self._once, each.closing, self._stop, self._waiting(each))
+            each.handle = sinks.start(self._spec, each.query, attempt)
         except (StreamError, AMQPClientError, PySparkException) as error:
             self._failed(each, f"{type(error).__name__}: {error}")
         except (SpecError, PipelineError) as error:
@@ -119,6 +122,9 @@ class Runner:
             if resumed:
                 self._operations.resumed(each.name)
             self._listener(Event("resumed" if resumed else "started", each.name))
+
+    def _waiting(self, each: Running) -> Callable[[str], None]:
+        return lambda text: self._listener(Event("waiting", each.name, text))
 
     def _failed(self, each: Running, error: str) -> None:
         kind, told = classify(error), failures.reason(error)

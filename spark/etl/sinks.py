@@ -1,7 +1,9 @@
 """Starts a query: its frame, its sink, its checkpoint and its trigger."""
 
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -23,6 +25,10 @@ GUARANTEES: Final = {
 }
 
 
+def _silent(text: str) -> None:
+    del text
+
+
 def guarantee_of(sink: Sink | None) -> str:
     if sink is None:
         return GUARANTEES["exactly_once"]
@@ -33,12 +39,21 @@ def guarantee_of(sink: Sink | None) -> str:
     return GUARANTEES["postgres" if isinstance(sink, PostgresSink) else sink.kind]
 
 
-def start(spec: PipelineSpec, query: Query, *, once: bool, closing: ExitStack) -> StreamingQuery:
-    """What the query holds while it runs is let go when `closing` is closed."""
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What a query is started with."""
+
+    once: bool
+    closing: ExitStack  # closed behind it: what the query holds is let go
+    stop: threading.Event = field(default_factory=threading.Event)
+    waiting: Callable[[str], None] = _silent  # told when something is away, and why
+
+
+def start(spec: PipelineSpec, query: Query, attempt: Attempt) -> StreamingQuery:
     sink = query.shape.sink
     writer = query.frame.writeStream.queryName(job_of(spec, query.name))
     writer = writer.option("checkpointLocation", str(spec.path / query.name))
-    if once:
+    if attempt.once:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=spec.trigger)
@@ -55,15 +70,22 @@ def start(spec: PipelineSpec, query: Query, *, once: bool, closing: ExitStack) -
         writer = writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
         return writer.format("parquet").option("path", sink.path).start()
     if isinstance(sink, PostgresSink):
-        return writer.foreachBatch(_into_postgres(spec, query.name, sink, closing)).start()
+        return writer.foreachBatch(_into_postgres(spec, query.name, sink, attempt)).start()
     return _start_to_look_at(writer, sink)
 
 
 def _into_postgres(
-    spec: PipelineSpec, query: str, sink: PostgresSink, closing: ExitStack
+    spec: PipelineSpec, query: str, sink: PostgresSink, attempt: Attempt
 ) -> Callable[[DataFrame, int], None]:
-    table = PostgresTable(sink.url, sink.table, "upsert" if sink.keys else "append", sink.keys)
-    closing.callback(table.close)  # it holds the job's lock, which the next attempt needs
+    table = PostgresTable(
+        sink.url,
+        sink.table,
+        "upsert" if sink.keys else "append",
+        sink.keys,
+        stop=attempt.stop,
+        waiting=attempt.waiting,
+    )
+    attempt.closing.callback(table.close)  # it holds the job's lock, which the next attempt needs
     job = job_of(spec, query)
 
     def write(frame: DataFrame, batch: int) -> None:

@@ -1,14 +1,16 @@
 """A database that is killed while a pipeline writes to it: each row is there once all the same."""
 
 import itertools
+import json
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 
-from spark.etl import Pipeline, sinks
+from spark.etl import Pipeline, PipelineError, sinks
 from spark.etl.events import Event
 from spark.etl.postgres_sink import PostgresSink
 from spark.etl.store import Offsets, Store
@@ -22,6 +24,7 @@ BATCHES = 6
 ROWS = BATCH * BATCHES
 KILLED_AT = 2  # the third batch
 QUERY = "postgres"
+STOP_S = 10.0  # far less than a sink waits for its server, and time for a machine that is busy
 _numbers = itertools.count()
 
 
@@ -56,8 +59,8 @@ class MortalSink(PostgresSink):
     murder: Murder
     patience_s: float
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments, retry_s=self.patience_s)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, retry_s=self.patience_s, **options)
         self._batch = -1
 
     def _attempt(self, frame: DataFrame, batch_id: int, job: str, offsets: Offsets) -> bool:
@@ -150,3 +153,54 @@ def test_a_pipeline_that_is_run_again_in_the_same_process_is_not_refused_by_itse
         etl.run(pipeline)
     with mortal.connect() as connection:
         assert numbers(connection, "again.copied") == list(range(200))
+
+
+def test_a_database_that_refuses_ends_the_pipeline_in_a_line(
+    etl: PipelineScene, mortal: PostgresServer
+) -> None:
+    source = etl.declare()
+    etl.fill(source, [{"number": 1}])
+    began = time.monotonic()
+    nowhere = mortal.url.removesuffix("/postgres") + "/nowhere"
+    with pytest.raises(PipelineError) as error:
+        etl.run(into_postgres(etl, source, nowhere))
+    assert "SinkError" in str(error.value)
+    assert 'database "nowhere" does not exist' in str(error.value)
+    assert "\n" not in str(error.value)
+    assert {event.kind for event in etl.events if event.query == QUERY} == {"started", "failed"}
+    assert time.monotonic() - began < 60
+
+
+def test_a_stop_is_heeded_while_a_database_is_waited_for(etl: PipelineScene) -> None:
+    source = etl.declare()
+    etl.fill(source, [{"number": 1}])
+    told: list[Event] = []
+    stopped = 0.0
+    pipeline = into_postgres(etl, source, "postgresql://postgres@127.0.0.1:1/postgres")
+    with running(etl, pipeline, told.append) as wait:
+        wait(lambda: any(event.kind == "waiting" for event in told), "a wait that is told")
+        stopped = time.monotonic()
+    assert time.monotonic() - stopped < STOP_S
+    (waiting,) = [event.text for event in told if event.kind == "waiting"]
+    assert waiting.startswith("job test.postgres tries batch 0 again: ")
+    assert not any(event.kind in ("paused", "failed") for event in told)
+
+
+def test_rows_that_a_table_cannot_hold_are_dead_letters_where_a_source_checks_them(
+    etl: PipelineScene, mortal: PostgresServer
+) -> None:
+    """As the error says, and docs/etl.md."""
+    source, database = etl.declare(partitions=1), mortal.new_schema("checked")
+    etl.fill(source, [{"id": 1, "text": "x"}, {"id": None}, {"id": 2, "text": "a\0b"}])
+    orders: dict[str, Any] = {"topic": source, "schema": "id bigint, text string"}
+    sink = {"kind": "postgres", "input": "orders", "url": database, "table": "kept", "keys": ["id"]}
+    with pytest.raises(PipelineError) as error:
+        etl.run(etl.pipeline({"orders": orders}, [sink]))
+    assert "table kept: column 'id' is null in some rows" in str(error.value)
+    assert f"(batch 0: {source} partition 0 from offset 0 to 3)" in str(error.value)
+    orders |= {"required": ["id"], "check": {"text": "instr(text, char(0)) = 0"}}
+    etl.run(etl.pipeline({"orders": orders}, [sink], checkpoint="another"))
+    with mortal.connect() as connection:
+        assert connection.execute("SELECT id, text FROM checked.kept").fetchall() == [(1, "x")]
+    letters = [json.loads(record.value) for record in etl.letters(source)]
+    assert [row["id"] for row in letters] == [None, 2]
