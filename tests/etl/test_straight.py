@@ -1,7 +1,9 @@
 """Records one by one: filtered, selected, cast and checked; what fails is a dead letter, once."""
 
+import json
 from typing import Any
 
+from tests.etl.faker_data import Shop, moment_of, text_of
 from tests.etl.scene import PipelineScene, ordered
 
 SCHEMA = "id bigint, user string, cents bigint"
@@ -72,3 +74,59 @@ def test_sound_records_are_results_and_others_dead_letters(etl: PipelineScene) -
     batches = [event.batch for event in etl.events if event.batch is not None]
     assert sum(batch.records for batch in batches) == 57
     assert sum(batch.letters for batch in batches) == len(bad)
+
+
+def test_filter_map_cast_and_checks_do_what_a_model_does(etl: PipelineScene) -> None:
+    """On a shop's orders, of which some have a price that is none, and some no user."""
+    source, target = etl.declare(), etl.target()
+    rows: list[dict[str, Any]] = [row | {"cents": str(row["cents"])} for row in Shop().orders(400)]
+    for row in rows[::11]:
+        row["cents"] = f"{row['cents']} cents"
+    for row in rows[::17]:
+        row["user"] = None
+    etl.fill(source, rows)
+    steps = [
+        {"name": "priced", "kind": "cast", "input": "orders", "types": {"cents": "bigint"}},
+        {"name": "large", "kind": "filter", "input": "priced", "where": "cents >= 5000"},
+        {
+            "name": "more",
+            "kind": "map",
+            "input": "large",
+            "columns": {"euros": "cents DIV 100", "hour": "date_trunc('HOUR', at)"},
+        },
+        {"name": "known", "kind": "validate", "input": "more", "required": ["user"]},
+        {
+            "name": "out",
+            "kind": "select",
+            "input": "known",
+            "columns": {"id": "id", "who": "upper(user)", "euros": "euros", "hour": "hour"},
+        },
+    ]
+    schema = "id bigint, user string, cents string, at timestamp"
+    sinks = [{"kind": "stream", "input": "out", "topic": target, "key": "who"}]
+    etl.run(etl.pipeline({"orders": {"topic": source, "schema": schema}}, sinks, steps))
+    expected, errors = [], {}
+    for row in rows:
+        if not row["cents"].isdigit():
+            shown = f"column cents is no bigint: {row['cents']}"
+            errors[row["id"]] = ("CastError", shown)
+        elif int(row["cents"]) >= 5000:
+            if row["user"] is None:
+                errors[row["id"]] = ("ValidationError", "column user is null")
+                continue
+            hour = moment_of(row["at"]).replace(minute=0, second=0)
+            expected.append(
+                {
+                    "id": row["id"],
+                    "who": row["user"].upper(),
+                    "euros": int(row["cents"]) // 100,
+                    "hour": text_of(hour),
+                }
+            )
+    assert ordered(etl.rows(target)) == ordered(expected)
+    letters = etl.letters(source)
+    assert len(letters) == len(errors)
+    assert len({kind for kind, _ in errors.values()}) == 2
+    for record in letters:
+        said = (record.headers["x-etl-error-type"], record.headers["x-etl-error"])
+        assert said == errors[json.loads(record.value)["id"]]
