@@ -96,7 +96,7 @@ def _letters(
     """Those that the query writes, each at the first front that has them."""
     found: dict[str, tuple[str, ...]] = {}
     left = {stage for stage, owner in owners.items() if owner == query}
-    for sink, front in [(sink, front) for sink in sinks for front in _fronts(spec, sink)]:
+    for sink, front in [(each, front) for each in sinks for front in _fronts(spec, each)]:
         last = [stage_of(sink)] if front == sink.input else []
         stages = tuple(each for each in [*upstream(spec, front), *last] if each in left)
         if stages:
