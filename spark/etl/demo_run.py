@@ -57,7 +57,7 @@ class Recorder:
         self.totals.setdefault(name, []).append((second, float(self.read[name])))
         self._chart("Time of a batch", "ms").add(name, second, batch.took_ms)
         self._chart("Records that wait", "records").add(name, second, batch.behind)
-        self._chart("Rows of state", "rows").add(name, second, batch.state_rows)
+        self._chart("Memory of state", "MB").add(name, second, batch.state_bytes / 1e6)
         self._chart("Dead letters", "in all").add("dead letters", second, self.letters)
 
     def _chart(self, title: str, unit: str) -> Chart:

@@ -26,9 +26,10 @@ class Batch:
     letters: int  # of them, dead letters
     took_ms: int
     behind: int  # records that wait
-    state_rows: int
+    state_rows: int  # 0 unless Spark is told to count them, which takes time
     watermark: str
     at_ms: int
+    state_bytes: int = 0  # that state takes in memory
 
 
 Listener: TypeAlias = Callable[[Event], None]
@@ -46,6 +47,7 @@ def batch_of(progress: dict[str, Any], at_ms: int) -> Batch:
         sum(each.get("numRowsTotal", 0) for each in progress.get("stateOperators", ())),
         (progress.get("eventTime") or {}).get("watermark", ""),
         at_ms,
+        sum(each.get("memoryUsedBytes", 0) for each in progress.get("stateOperators", ())),
     )
 
 

@@ -98,7 +98,7 @@ class LiveView:
         table = Table(title=f"pipeline {self._name}", caption="\n".join(self._said))
         for column in ("query", "state"):
             table.add_column(column)
-        for column in ("batch", "records", "records/s", "behind", "dead letters", "state rows"):
+        for column in ("batch", "records", "records/s", "behind", "dead letters", "state MB"):
             table.add_column(column, justify="right")
         for name, (state, batch, records, letters) in self._rows.items():
             rate = 1000 * batch.records / batch.took_ms if batch and batch.took_ms else 0
@@ -110,6 +110,6 @@ class LiveView:
                 f"{rate:,.0f}",
                 f"{batch.behind:,}" if batch else "",
                 f"{letters:,}",
-                f"{batch.state_rows:,}" if batch else "",
+                f"{batch.state_bytes / 1e6:,.1f}" if batch else "",
             )
         return table

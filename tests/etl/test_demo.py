@@ -19,7 +19,7 @@ PLOTS = (
     "Records in a second",
     "Time of a batch",
     "Records that wait",
-    "Rows of state",
+    "Memory of state",
     "Dead letters",
 )
 
