@@ -166,7 +166,7 @@ def test_a_first_batch_has_the_records_that_it_read() -> None:
     assert batch_of(progress, 0).records == 10
 
 
-BATCH = Batch(3, 1000, 2, 500, 70, 9, "", 0)
+BATCH = Batch(3, 1000, 2, 500, 70, 0, "", 0, 9_500_000)
 
 
 def test_a_line_says_what_a_batch_was() -> None:
@@ -183,7 +183,8 @@ def test_the_table_adds_up() -> None:
     for _ in range(2):
         view.listen(Event("batch", "out", batch=BATCH))
     cells = [list(column.cells) for column in view._table().columns]
-    assert [each[0] for each in cells] == ["out", "running", "3", "2,000", "2,000", "70", "4", "9"]
+    first = [each[0] for each in cells]
+    assert first == ["out", "running", "3", "2,000", "2,000", "70", "4", "9.5"]
 
 
 def test_a_report_is_html_that_nothing_can_break_out_of() -> None:
