@@ -1,8 +1,8 @@
 """The classes of Spark's JVM, kept on disk in the form that it uses (class data sharing).
 
-To read, check and link some 20,000 classes takes a third of the time until a pipeline has done its
-first batch. So the JVM of a first run writes down which ones it loads; when all queries of the
-pipeline work, another JVM makes an archive of them, with the lowest priority and beside the
+To read, check and link some 20,000 classes takes about a fifth of the time until a pipeline has
+done its first batch. So the JVM of a first run writes down which ones it loads; when all queries of
+the pipeline work, another JVM makes an archive of them, with the lowest priority and beside the
 pipeline; and every start after that maps the archive. The JVM itself looks whether it was made by
 the same JVM from the same jars, and does without it otherwise.
 
