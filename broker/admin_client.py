@@ -31,6 +31,13 @@ class AdminError(click.ClickException):
     status: int | None = None  # of its answer, if there was one
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A node never sends its callers elsewhere, and who does must not get the password."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
 class AdminClient:
     """Calls a node's management API. A path is given by its parts, which may hold any letters."""
 
@@ -42,7 +49,7 @@ class AdminClient:
         login = base64.b64encode(os.fsencode(f"{user}:{password}")).decode()
         self._headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
         # Straight to the node: what is configured for the web does not know it.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
 
     def get(self, *path: str) -> Any:
         """What is there, from JSON."""

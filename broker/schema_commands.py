@@ -78,7 +78,13 @@ def show(client: AdminClient, subject: str, version: str, *, deleted: bool, as_j
     if as_json:
         print_json(row)
         return
-    click.echo(json.dumps(json.loads(row["schema"]), indent=2, ensure_ascii=False))
+    click.echo(_legible(json.loads(row["schema"])))
+
+
+def _legible(value: Any) -> str:
+    """JSON with letters as they are, and nothing that steers a terminal."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def _body(file: Any, references: tuple[str, ...]) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """Where the clients of the stream protocol connect, and as whom."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
-from clients.amqp_url import PORTS
+from clients.amqp_url import PORTS, endpoint_of, split_url
 from clients.tls import Tls, take_tls
 
 DEFAULT_PORT: Final = PORTS["amqp"]
@@ -17,7 +17,7 @@ class Address:
     host: str
     port: int
     user: str
-    password: str
+    password: str = field(repr=False)
     vhost: str
     others: tuple[tuple[str, int], ...] = ()  # hosts and ports of other nodes of the same cluster
     tls: Tls | None = None
@@ -29,14 +29,14 @@ class Address:
         Of a cluster, several nodes: amqp://user:password@host:port,host:port/vhost. amqps is TLS
         (clients.tls). Raises ValueError.
         """
-        parts = urlsplit(url)
+        parts = split_url(url)
         if parts.scheme not in PORTS:
             raise ValueError(f"{parts.scheme!r} is not a scheme for streams; amqp and amqps are")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         tls = take_tls(parts.scheme, options)
         if options:
             raise ValueError(f"unknown option in the URL: {', '.join(sorted(options))}")
-        login, _, places = parts.netloc.rpartition("@")
+        login, _, places = parts.authority.rpartition("@")
         user, _, password = login.partition(":")
         nodes = [_node(place, PORTS[parts.scheme]) for place in places.split(",")]
         return cls(
@@ -54,5 +54,5 @@ class Address:
 
 
 def _node(place: str, default_port: int) -> tuple[str, int]:
-    parts = urlsplit(f"//{place}")
-    return parts.hostname or "127.0.0.1", parts.port or default_port
+    endpoint = endpoint_of(place, default_port)
+    return endpoint.host, endpoint.port

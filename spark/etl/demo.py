@@ -2,7 +2,6 @@
 
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from spark.etl.errors import PipelineError, SpecError
 from spark.etl.operations_options import stream_url
 from spark.etl.stopping import stop_on_signals
 from spark.etl.terminal import terminal_of
+from spark.lifelines import tied
 
 RATE_MAX: Final = 1_000_000
 SECONDS_MAX: Final = 7 * 86_400
@@ -91,7 +91,7 @@ def broker_at(target: Target, directory: Path) -> Iterator[str]:
         yield stream_url(target)
         return
     click.echo(f"no broker at {target!r}: one is started for the demo", err=True)
-    command = [sys.executable, "-m", "broker", "serve", "--amqp-port", "0", "--http-port", "0"]
+    command = tied("broker", "serve", "--amqp-port", "0", "--http-port", "0")
     command += ["--data-dir", str(directory / "broker"), "--log-level", "error"]
     process = subprocess.Popen(  # noqa: S603 - our own
         command,

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from spark.etl.demo_pipeline import demo_values
 from spark.etl.events import Event, Listener
 from spark.etl.pipeline import Pipeline
 from spark.etl.report import Chart, Points, html, rates
+from spark.lifelines import tied
 
 PREFIX: Final = "etl-demo."
 DRAIN_S: Final = 300.0
@@ -112,7 +112,7 @@ class Demo:
     @contextmanager
     def _events(self, totals: Totals) -> Iterator[threading.Event]:
         """The process that makes them, followed by a thread; the event says that it is done."""
-        command = [sys.executable, "-m", "spark.etl.demo_source", self._url, PREFIX]
+        command = tied("spark.etl.demo_source", self._url, PREFIX)
         command += [str(self._rate), str(self._seconds)]
         process = subprocess.Popen(  # noqa: S603 - our own
             command,

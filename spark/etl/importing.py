@@ -18,7 +18,7 @@ def load(path: str, directory: Path, where: str) -> Any:
     """
     module_name, _, attributes = path.partition(":")
     if str(directory) not in sys.path:
-        sys.path.insert(0, str(directory))
+        sys.path.append(str(directory))  # last: a json.py beside the file is nobody else's json
     try:
         module = importlib.import_module(module_name)
         found: Any = module

@@ -6,21 +6,15 @@ classes come out of an archive (class_archive.py), and the Python processes are 
 (fork_server.py).
 """
 
-import atexit
 import os
-import shlex
-import socket
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import SparkSession
 
-from spark import fork_client
 from spark.etl import class_archive
 from spark.etl.spec import PipelineSpec
+from spark.fork_keeper import start_fork_server
 
 # The second compiler would take a third of the JVM's time until the first batch is done, for code
 # that is hardly run again. What is run for each record gets there within seconds; the default is a
@@ -45,12 +39,6 @@ SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "2",
 }
 PYTHON: Final = "PYSPARK_PYTHON"
-SOCKET: Final = "socket"
-BACKLOG: Final = 128  # processes that may wait to be started
-_LAUNCHER: Final = """\
-#!/bin/sh
-exec {python} -I -S {client} {socket} {python} "$@"
-"""
 
 
 def start_local(spec: PipelineSpec) -> SparkSession:
@@ -79,35 +67,3 @@ def _python(settings: dict[str, str]) -> str:
     if not master.startswith("local") or not hasattr(os, "pidfd_open"):
         return sys.executable
     return str(start_fork_server())
-
-
-def start_fork_server() -> Path:
-    """A command that stands in for Python, as long as this process lives."""
-    directory = Path(tempfile.mkdtemp(prefix="leveret-spark-"))
-    launcher, place = directory / "python", str(directory / SOCKET)
-    text = _LAUNCHER.format(
-        python=shlex.quote(sys.executable),
-        client=shlex.quote(fork_client.__file__),
-        socket=shlex.quote(place),
-    )
-    launcher.write_text(text)
-    launcher.chmod(0o700)
-    environ: dict[str, Any] = {
-        "OMP_NUM_THREADS": "1",  # threads do not survive a fork
-        "OPENBLAS_NUM_THREADS": "1",
-        "PYTHONHASHSEED": "0",  # as PySpark has it in all workers
-        **os.environ,
-    }
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(place)
-        listener.listen(BACKLOG)
-        server = subprocess.Popen(  # noqa: S603 - our own
-            [sys.executable, "-m", "spark.fork_server", str(directory), str(listener.fileno())],
-            stdin=subprocess.PIPE,
-            pass_fds=[listener.fileno()],
-            env=environ,
-            start_new_session=True,  # it is to see the end of this process, and tidy up
-        )
-    assert server.stdin is not None
-    atexit.register(server.stdin.close)
-    return launcher

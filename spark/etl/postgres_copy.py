@@ -8,7 +8,7 @@ the database is an answer, too, for only the driver can decide what to do about 
 import secrets
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
@@ -43,7 +43,7 @@ class RowProblemError(ValueError):
 class Copying:
     """Of one batch: a function for mapInArrow."""
 
-    address: str  # as libpq has it
+    address: str = field(repr=False)  # as libpq has it, with the password
     staging: str  # quoted
     columns: tuple[str, ...]
     key: tuple[str, ...]  # columns that may not be null

@@ -187,6 +187,8 @@ def test_every_publish_hears_of_its_confirm_once(data: st.DataObject) -> None:
     [
         ("amqp://", Target((Endpoint("127.0.0.1", 5672),))),
         ("amqps://h", Target((Endpoint("h", 5671),), tls=Tls())),
+        ("AMQP://[::1]", Target((Endpoint("::1", 5672),))),
+        ("amqp://:7/#there", Target((Endpoint("127.0.0.1", 7),))),
         (
             "amqps://h?cacertfile=ca%2Fa.pem&certfile=me.pem&keyfile=me.key",
             Target((Endpoint("h", 5671),), tls=Tls("ca/a.pem", "me.pem", "me.key")),
@@ -212,7 +214,16 @@ def test_urls(url: str, target: Target) -> None:
     "url",
     [
         "http://h",
+        "amqp:h",
+        "h:5672",
+        "amqp://h\n",
+        "amqp://a b",
+        "amqp://::1",
+        "amqp://[::1",
+        "amqp://[::1]x:3",
         "amqp://h:0",
+        "amqp://h:65536",
+        "amqp://h:\N{SUPERSCRIPT TWO}",
         "amqp://h:x",
         "amqp://h?heartbeat=x",
         "amqp://h?nonsense=1",

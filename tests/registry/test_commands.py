@@ -5,6 +5,7 @@ import json
 import pytest
 
 from broker.cli import run
+from broker.schema_commands import _legible
 from tests.registry.conftest import field, fresh
 
 pytestmark = pytest.mark.leveret_only
@@ -87,3 +88,10 @@ def test_mistakes_are_told_in_one_line(leveret, file_of, subject):
     code, _, err = leveret("register", subject, file_of({"type": "none"}))
     assert (code, err.count("\n")) == (1, 1)
     assert "Invalid schema" in err
+
+
+def test_a_schema_is_shown_without_what_steers_a_terminal() -> None:
+    shown = _legible({"doc": "gr\u00fcn \u009b31m \u202e \x1b[2J"})
+    assert "gr\u00fcn" in shown
+    assert all(char.isprintable() or char == "\n" for char in shown)
+    assert json.loads(shown) == {"doc": "gr\u00fcn \u009b31m \u202e \x1b[2J"}

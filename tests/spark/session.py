@@ -6,7 +6,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from spark.etl.local_spark import start_fork_server
+from spark.fork_keeper import start_fork_server
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {

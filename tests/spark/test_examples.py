@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spark.etl.local_spark import start_fork_server
+from spark.fork_keeper import start_fork_server
 from tests.examples.page import SESSIONS, run
 from tests.spark.session import SETTINGS, spark_home
 from tests.support.process import BrokerProcess

@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from spark.etl.local_spark import start_fork_server
+from spark.fork_keeper import ForkKeeper, start_fork_server
 
 PATIENCE_S = 60.0
 TELLER = """\
@@ -26,13 +27,19 @@ print("to the side", file=sys.stderr)
 sys.exit(7)
 """
 SLEEPER = """\
-import time
-print("awake", flush=True)
+import os, time
+print("awake", os.getpid(), os.getppid(), flush=True)
 time.sleep(600)
+"""
+# In a directory of modules it keeps fork servers from starting.
+BARRIER = """\
+import os, sys
+if "spark.fork_server" in sys.orig_argv:
+    os._exit(1)
 """
 DRIVER = """\
 import sys
-from spark.etl.local_spark import start_fork_server
+from spark.fork_keeper import start_fork_server
 print(start_fork_server(), flush=True)
 sys.stdin.read()
 """
@@ -59,6 +66,21 @@ def driver() -> Iterator[subprocess.Popen[str]]:
     yield process
     process.kill()
     process.communicate()
+
+
+@contextmanager
+def sleeping(python: Path, directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
+    """What was launched, the forked process, and the server."""
+    launched = subprocess.Popen(
+        [python, "-m", "sleeper"], cwd=directory, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    assert launched.stdout is not None
+    with launched.stdout:
+        awake, process, server = launched.stdout.readline().split()
+        assert awake == b"awake"
+        yield launched, int(process), int(server)
+    launched.kill()
+    launched.wait()
 
 
 def run(python: Path, directory: Path, *arguments: str, **environ: str) -> tuple[int, str, str]:
@@ -123,15 +145,53 @@ def test_a_module_that_is_killed_tells_so(python: Path, tmp_path: Path) -> None:
 def test_whoever_kills_what_it_started_ends_the_forked_process(
     python: Path, modules: Path, by: signal.Signals
 ) -> None:
-    launched = subprocess.Popen(
-        [python, "-m", "sleeper"], cwd=modules, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
-    )
-    assert launched.stdout is not None
-    assert launched.stdout.readline() == b"awake\n"
-    launched.send_signal(by)
-    launched.wait(PATIENCE_S)
-    assert launched.stdout.read() == b""  # which ends when the last who could write to it does
-    launched.stdout.close()
+    with sleeping(python, modules) as (launched, _, _):
+        launched.send_signal(by)
+        launched.wait(PATIENCE_S)
+        assert launched.stdout is not None
+        assert launched.stdout.read() == b""  # which ends when the last who could write to it does
+
+
+def test_a_client_and_its_process_that_end_at_once_do_not_end_the_server(
+    python: Path, modules: Path
+) -> None:
+    with sleeping(python, modules) as (launched, process, server):
+        os.kill(server, signal.SIGSTOP)  # so that it hears of both in one look
+        os.kill(process, signal.SIGKILL)
+        while ") Z " not in Path(f"/proc/{process}/stat").read_text():
+            os.sched_yield()
+        launched.kill()
+        launched.wait(PATIENCE_S)
+        os.kill(server, signal.SIGCONT)
+    assert json.loads(run(python, modules, "-m", "teller")[1])["parent"] == server
+
+
+def test_a_server_that_is_killed_is_started_again_and_its_processes_end(
+    python: Path, modules: Path
+) -> None:
+    with sleeping(python, modules) as (launched, _, server):
+        os.kill(server, signal.SIGKILL)
+        assert launched.wait(PATIENCE_S) != 0
+        assert launched.stdout is not None
+        assert launched.stdout.read() == b""
+    code, out, _ = run(python, modules, "-m", "teller")
+    told = json.loads(out)
+    assert (code, told["pyarrow"]) == (7, True)
+    assert told["parent"] != server
+
+
+def test_if_no_server_starts_python_is_python(
+    modules: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    barrier = tmp_path_factory.mktemp("barrier")
+    (barrier / "sitecustomize.py").write_text(BARRIER)
+    monkeypatch.setenv("PYTHONPATH", str(barrier))
+    keeper = ForkKeeper()
+    keeper.keep()  # until it gives up
+    code, out, _ = run(keeper.launcher, modules, "-m", "teller")
+    assert (code, json.loads(out)["pyarrow"]) == (7, False)
+    keeper.close()
+    assert not keeper.directory.exists()
 
 
 def test_the_server_ends_with_its_driver_however_that_ends(driver: subprocess.Popen[str]) -> None:
