@@ -27,6 +27,17 @@ def metadata(names: Iterable[str]) -> Plan[dict[str, tuple[wire.PartitionMetadat
     return {each.stream: each.partitions for each in found.streams}
 
 
+def identities(names: Iterable[str]) -> Plan[dict[str, str]]:
+    """The uids of those that are there; none of them from a broker that does not tell."""
+    try:
+        found = yield from asked(wire.Identify(tuple(names)), wire.Identities)
+    except RefusedError as error:
+        if error.status != Status.UNKNOWN_OPERATION:
+            raise
+        return {}
+    return {each.stream: each.uid for each in found.streams if each.status == Status.OK}
+
+
 def partition_counts(names: Iterable[str]) -> Plan[dict[str, int]]:
     found = yield from metadata(names)
     return {name: len(partitions) for name, partitions in found.items()}

@@ -36,5 +36,9 @@ class Losses:
             f"again: it ends at offset {following}, and {start} was reached"
         )
 
+    def replaced(self, stream: str) -> None:
+        """By its uid it is another one with the same name, however much it has."""
+        self.gone(f"stream {stream!r} was deleted and declared again")
+
     def no_longer_there(self, what: str) -> None:
         self.gone(f"stream {what} was deleted")

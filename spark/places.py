@@ -11,9 +11,10 @@ from spark.errors import OptionError
 from spark.option_values import COUNT_MAX, read_span_ms
 
 Offsets: TypeAlias = dict[Partition, int]
-OffsetJson: TypeAlias = dict[str, dict[str, int]]
+OffsetJson: TypeAlias = dict[str, dict[str, int | str]]
 Known: TypeAlias = Mapping[Partition, PartitionMetadata]
 
+UID: Final = "uid"  # among the partitions of a stream in the JSON: which stream of that name it was
 LATEST: Final = -1  # in the JSON of offsets, as Kafka has it
 EARLIEST: Final = -2
 
@@ -21,19 +22,28 @@ EARLIEST: Final = -2
 # Spark compares offsets by their JSON text, which is in the order of the dict: always the same one.
 
 
-def encode(offsets: Mapping[Partition, int]) -> OffsetJson:
+def encode(offsets: Mapping[Partition, int], uids: Mapping[str, str]) -> OffsetJson:
     found: OffsetJson = {}
     for partition, offset in sorted(offsets.items()):
         found.setdefault(partition.stream, {})[str(partition.number)] = offset
+    for stream, numbers in found.items():
+        if stream in uids:
+            numbers[UID] = uids[stream]
     return found
 
 
-def decode(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
+def decode(offsets: Mapping[str, Mapping[str, Any]]) -> Offsets:
     return {
         Partition(stream, int(number)): offset
         for stream, numbers in offsets.items()
         for number, offset in numbers.items()
+        if number != UID
     }
+
+
+def uids_of(offsets: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Checkpoints of earlier versions have none."""
+    return {stream: numbers[UID] for stream, numbers in offsets.items() if UID in numbers}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from broker.protocol.stream_errors import StreamError
 from clients.streams import StreamClient
 from spark.addressing import Broker
 
-RENEW_S: Final = 600.0  # a broker drops what nobody renewed for an hour
+RENEW_S: Final = 15.0  # a broker that is short of room drops what nobody renewed for a minute
 
 
 class Renewal:

@@ -5,7 +5,7 @@ the executors. Nothing but Spark's checkpoint says what was read.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,7 +25,7 @@ from spark.errors import OptionError
 from spark.losses import Losses
 from spark.options import SourceOptions
 from spark.pace import Pace
-from spark.places import OffsetJson, Offsets, decode, encode, resolve
+from spark.places import OffsetJson, Offsets, decode, encode, resolve, uids_of
 from spark.planning import Range, limited, ranges, split, total
 from spark.progress import Progress
 from spark.reading import read_range
@@ -43,6 +43,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._progress = Progress(options.broker, options.group, question)
         self._initial: Offsets | None = None
         self._latest: Offsets | None = None  # at the last look, without limits
+        self._uids: dict[str, str] = {}  # of streams, at the last look
+        self._initial_uids: dict[str, str] = {}
         self._target: Offsets | None = None  # of a query that reads what is available now
         self._batch_at: float | None = None  # when there last was a reason for a batch
         self._pace = Pace(options.limits)
@@ -53,12 +55,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Asked twice in the first batch, and once more after a crash in it."""
         if self._initial is None:
             self._initial = self._began()
-        return encode(self._initial)
+            self._initial_uids = self._uids
+        return encode(self._initial, self._initial_uids)
 
     def _began(self) -> Offsets:
         if self._progress is None:
             return self._starts()
-        began = self._progress.began() or self._starts()
+        began = self._progress.began()
+        if began is None:
+            began = self._starts()
+        else:
+            self._look_at(began)
         self._progress.begin(began)
         return began
 
@@ -96,21 +103,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._progress is not None and reached != self._initial:
             self._progress.reached(reached)
         seen = self._look()
+        reached = self._of_these(reached, uids_of(start), seen.uids)
         self._must_be_there(reached, seen)
         known = seen.partitions
         self._latest = {each: self._end(each, told, reached) for each, told in known.items()}
         ends = self._latest if self._target is None else self._within(self._target, reached)
         starts = {each: _start(known[each], reached.get(each)) for each in ends}
         if isinstance(limit, ReadAllAvailable):
-            return encode(ends)
+            return encode(ends, seen.uids)
         if self._too_few(total(starts, ends)):
             return start
         chosen = limited(starts, ends, known, self._pace.limits)
         self._pace.planned(chosen, total(starts, chosen))
-        return encode(chosen)
+        return encode(chosen, seen.uids)
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
-        return None if self._latest is None else encode(self._latest)
+        return None if self._latest is None else encode(self._latest, self._uids)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = {each: told.stable_offset for each, told in self._look().partitions.items()}
@@ -142,6 +150,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._batch_at = now
         return False
 
+    def _of_these(
+        self, reached: Offsets, were: Mapping[str, str], are: Mapping[str, str]
+    ) -> Offsets:
+        """Without those of streams in whose place there are others now, which begin anew."""
+        replaced = {each for each, uid in were.items() if are.get(each, uid) != uid}
+        for stream in sorted(replaced):
+            self._losses.replaced(stream)
+        return {each: offset for each, offset in reached.items() if each.stream not in replaced}
+
     def _must_be_there(self, reached: Offsets, seen: Seen) -> None:
         """Partitions may be read no longer because the options say so; others are lost."""
         left = [each for each in reached if each not in seen.partitions]
@@ -156,8 +173,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         starts, ends = decode(start), decode(end)
+        were, planned = uids_of(start), uids_of(end)
+        anew = {each for each, uid in planned.items() if were.get(each, uid) != uid}
+        starts = {each: offset for each, offset in starts.items() if each.stream not in anew}
         moved = {each: stop for each, stop in ends.items() if starts.get(each) != stop}
-        known = self._look_at(moved).partitions
+        seen = self._look_at(moved)
+        moved = self._of_these(moved, planned, seen.uids)
+        known = seen.partitions
         found = {
             each: self._from(each, known.get(each), starts, stop) for each, stop in moved.items()
         }
@@ -188,13 +210,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Asking
 
     def _look(self) -> Seen:
-        return connections.ask(
-            self._options.broker, lambda client: look(self._options.subscription, client)
+        return self._saw(
+            connections.ask(
+                self._options.broker, lambda client: look(self._options.subscription, client)
+            )
         )
 
     def _look_at(self, partitions: Iterable[Partition]) -> Seen:
         streams = sorted({each.stream for each in partitions})
-        return connections.ask(self._options.broker, lambda client: look_at(streams, client))
+        return self._saw(
+            connections.ask(self._options.broker, lambda client: look_at(streams, client))
+        )
+
+    def _saw(self, seen: Seen) -> Seen:
+        self._uids = {**self._uids, **seen.uids}
+        return seen
 
 
 def _made_anew(told: PartitionMetadata, reached: int) -> bool:

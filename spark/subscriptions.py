@@ -1,7 +1,7 @@
 """Which partitions a query reads: streams by name, by pattern, or partitions one by one."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -9,6 +9,7 @@ from broker.protocol import stream_messages as wire
 from broker.protocol.stream_messages import Partition, PartitionMetadata
 from broker.protocol.stream_wire import Refused, Status
 from clients.stream_errors import RefusedError
+from clients.stream_questions import identities
 from clients.streams import StreamClient
 from spark.errors import OptionError
 from spark.option_values import Options
@@ -38,6 +39,7 @@ class Seen(NamedTuple):
 
     partitions: dict[Partition, PartitionMetadata]
     missing: tuple[str, ...]  # for people
+    uids: Mapping[str, str]  # of streams; a broker of an earlier version does not tell
 
 
 def subscription_of(options: Options) -> Subscription:
@@ -98,13 +100,14 @@ def look(subscription: Subscription, client: StreamClient) -> Seen:
                 for name in client.streams()
                 if wanted.fullmatch(name) and not name.startswith("__")
             ]
-            return Seen(look_at(names, client).partitions, ())  # may be deleted by now
+            return look_at(names, client)._replace(missing=())  # may be deleted by now
         case Assigned(partitions):
             seen = look_at(sorted({each.stream for each in partitions}), client)
             lacking = [each for each in partitions if each not in seen.partitions]
             return Seen(
                 {each: seen.partitions[each] for each in partitions if each in seen.partitions},
                 tuple(f"{each.stream!r} {each.number}" for each in lacking),
+                seen.uids,
             )
 
 
@@ -113,8 +116,11 @@ def look_at(streams: Iterable[str], client: StreamClient) -> Seen:
     names = list(streams)
     found: dict[Partition, PartitionMetadata] = {}
     missing = []
+    uids: dict[str, str] = {}
     for start in range(0, len(names), wire.STREAMS_MAX):
         asked = wire.Metadata(tuple(names[start : start + wire.STREAMS_MAX]))
+        # First, so that a stream that takes its place meanwhile is seen at the next look.
+        uids |= client.connection.run(identities(asked.streams))
         for each in client.connection.ask(asked, wire.MetadataAnswer).streams:
             if each.status == Status.STREAM_NOT_FOUND:
                 missing.append(repr(each.stream))
@@ -122,4 +128,4 @@ def look_at(streams: Iterable[str], client: StreamClient) -> Seen:
                 raise RefusedError(Refused(each.status, f"stream {each.stream!r}"))
             for told in each.partitions:
                 found[Partition(each.stream, told.number)] = told
-    return Seen(found, tuple(missing))
+    return Seen(found, tuple(missing), uids)

@@ -18,6 +18,7 @@ from uuid import uuid4
 from broker.cluster.asking import Asking, Then
 from broker.cluster.kinds import Kind
 from broker.cluster.placement import Placement
+from broker.cluster.requests import no_quorum
 from broker.streams.group_book import SEGMENT_BYTES
 from broker.streams.group_host import GroupHost
 from broker.streams.host import partition_uid
@@ -150,6 +151,7 @@ class ClusterStreams:
             lost_logs=storage.lost_logs,
             join=self._join_coordinator,
             elsewhere=_GroupsElsewhere(self),
+            definitions=self._definitions_barrier,
         )
         local = StreamsService(
             node.vhosts, producers, groups, self._transactions, self._leader_address
@@ -163,6 +165,7 @@ class ClusterStreams:
         book = self._groups.books[name]
         book.on_moved = partial(self._moved, name)
         book.barrier = partial(self._groups_barrier, name)
+        book.definitions = self._definitions_barrier
         self._transactions.attach(vhost)
         members = RemoteGroups(name, self.service, self._timers, book)
         vhost.groups = self._members[name] = members
@@ -220,6 +223,14 @@ class ClusterStreams:
             then(NotLeaderError(None))
         else:
             log.read_index(then)
+
+    def _definitions_barrier(self, then: Callable[[Exception | None], None]) -> None:
+        """Whether this node has made all definitions that were there when it was asked."""
+        catalog = self._storage.catalog
+        if not catalog.ready:
+            then(no_quorum())
+        else:
+            catalog.read(then)
 
     # To other nodes
 

@@ -84,6 +84,22 @@ class MetadataAnswer(NamedTuple):
     streams: tuple[StreamMetadata, ...]
 
 
+class Identify(NamedTuple):
+    streams: tuple[str, ...]
+
+
+class StreamIdentity(NamedTuple):
+    """Of a name there may be one stream after the other; each has a uid of its own."""
+
+    stream: str
+    status: int
+    uid: str  # empty with a status other than OK
+
+
+class Identities(NamedTuple):
+    streams: tuple[StreamIdentity, ...]
+
+
 class StreamListed(NamedTuple):
     stream: str
     partitions: int
@@ -339,6 +355,8 @@ _LAYOUTS: Final[dict[type, tuple[Field[Any], ...]]] = {
     Authenticated: (TEXT, U32, U32, U32),
     Metadata: (_NAMES,),
     MetadataAnswer: (list_of(record(StreamMetadata, TEXT, U16, list_of(_PARTITION_METADATA))),),
+    Identify: (_NAMES,),
+    Identities: (list_of(record(StreamIdentity, TEXT, U16, TEXT)),),
     StreamList: (list_of(record(StreamListed, TEXT, U32)),),
     OffsetFor: (TEXT, U8, I64, list_of(U32)),
     OffsetsFound: (list_of(record(PartitionOffset, U32, U64)),),
@@ -378,6 +396,7 @@ MESSAGES: Final[dict[Operation, tuple[type, type]]] = {
     Operation.PING: (Empty, Empty),
     Operation.METADATA: (Metadata, MetadataAnswer),
     Operation.LIST_STREAMS: (Empty, StreamList),
+    Operation.IDENTIFY: (Identify, Identities),
     Operation.OFFSET_FOR: (OffsetFor, OffsetsFound),
     Operation.FETCH: (Fetch, FetchHead),
     Operation.APPEND: (Append, Appended),

@@ -58,6 +58,7 @@ class Operation(IntEnum):
     METADATA = 16
     LIST_STREAMS = 17
     OFFSET_FOR = 18
+    IDENTIFY = 19
     FETCH = 32
     APPEND = 33
     ALLOCATE_PRODUCER = 34

@@ -10,7 +10,7 @@ their heartbeat is that they are still there; in a cluster see remote_member.py.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from broker import logs
 from broker.protocol.stream_errors import StreamError
@@ -39,11 +39,19 @@ LOAD_BYTES: Final = 1024 * 1024  # read at once
 # Small segments: only sealed ones are compacted, and all of it is read at a start.
 SEGMENT_BYTES: Final = 4 * 1024 * 1024
 
+# Calls back without an error once this node has all definitions that anybody may know of by now.
+Barrier: TypeAlias = Callable[[Callable[[Exception | None], None]], None]
+
 _log = logs.get("groups")
 
 
 def _nothing() -> None:
     pass
+
+
+def at_once(then: Callable[[Exception | None], None]) -> None:
+    """A lone node has all definitions before anything is asked of it."""
+    then(None)
 
 
 class GroupBook:
@@ -69,10 +77,13 @@ class GroupBook:
         self._dirty: dict[Member, None] = {}
         self._ticking = False
         # Passed before anything is read of them: another node may have them without a word to this.
-        self.barrier: Callable[[Callable[[Exception | None], None]], None] | None = None
+        self.barrier: Barrier | None = None
+        # Passed before a stream that is not here counts as deleted.
+        self.definitions: Barrier = at_once
         # Told of groups in which something moved, for members that are not kept here.
         self.on_moved: Callable[[str], None] | None = None
         self._moves: dict[str, int] = {}  # how much of that was told
+        self.on_loaded: Callable[[], None] | None = None  # all groups have been read
 
     # Loading
 
@@ -136,18 +147,37 @@ class GroupBook:
         else:
             self._look_around()
             self._ready()
+            if self.on_loaded is not None:
+                self.on_loaded()
 
     def _look_around(self) -> None:
         """What happened to streams without a word to the groups; what a lost life may have sent."""
-        now_ms = self._timers.now_ms()
+        missing = False
         for group in self.groups.values():
-            for partition in list(group.offsets):
+            for partition in group.offsets:
                 found = self.partition(partition)
                 if found is not None:
                     self.seen[group.name, partition] = found.next_offset
-                elif partition.stream not in self._vhost.queues:
-                    group.set_partitions(partition.stream, 0, now_ms)
-            self.write(group)
+                missing |= partition.stream not in self._vhost.queues
+        if missing:
+            self._look_for_missing()
+
+    def _look_for_missing(self) -> None:
+        """Offsets go with their stream, once it is sure that this node does not merely lag."""
+        loads = self._loads
+
+        def passed(error: Exception | None) -> None:
+            if loads != self._loads:
+                return
+            if error is not None:
+                self.call_in(TICK_MS, self._look_for_missing)
+                return
+            for group in self.groups.values():
+                for stream in {each.stream for each in group.offsets} - self._vhost.queues.keys():
+                    group.set_partitions(stream, 0, self.now_ms())
+                self.write(group)
+
+        self.definitions(passed)
 
     def _fail(self, reason: str) -> None:
         _log.error("groups_lost", vhost=self._vhost.name, reason=reason)
@@ -351,6 +381,9 @@ class GroupBook:
 
     def now_ms(self) -> int:
         return self._timers.now_ms()
+
+    def call_in(self, milliseconds: int, action: Callable[[], None]) -> None:
+        self._timers.call_at(self.now_ms() + milliseconds, action)
 
     def commit_soon(self, member: Member) -> None:
         if not self._dirty:

@@ -35,9 +35,16 @@ class Records:
     """That half of a `StreamService`."""
 
     def __init__(
-        self, vhosts: Mapping[str, VHost], leader_address: Callable[[bytes], str] = lambda _: ""
+        self,
+        vhosts: Mapping[str, VHost],
+        settled: Callable[[str, Stream], int],
+        leader_address: Callable[[bytes], str] = lambda _: "",
     ) -> None:
-        """`leader_address`: where a partition is led, by its uid; empty if that is here."""
+        """`leader_address`: where a partition is led, by its uid; empty if that is here.
+
+        `settled`: up to which decision the transactions of a vhost's stream are whole here.
+        """
+        self._settled = settled
         self._vhosts = vhosts
         self._leader_address = leader_address
 
@@ -54,11 +61,33 @@ class Records:
     def metadata(
         self, caller: Caller, request: wire.Metadata, then: Then[wire.MetadataAnswer]
     ) -> None:
-        described = [
-            _describe(name, self._stream(caller, name), self._leader_address)
-            for name in request.streams
-        ]
+        described = [self._described(caller, name) for name in request.streams]
         then(wire.MetadataAnswer(tuple(described)))
+
+    def _described(self, caller: Caller, name: str) -> wire.StreamMetadata:
+        stream = self._stream(caller, name)
+        if isinstance(stream, Refused):
+            return wire.StreamMetadata(name, stream.status, ())
+        settled = self._settled(caller.vhost, stream)
+        partitions = [
+            wire.PartitionMetadata(
+                *(number, each.first_offset, each.next_offset, each.whole_end(settled)),
+                each.size_bytes,
+                address=self._leader_address(partition_uid(stream.uid, number)),
+            )
+            for number, each in enumerate(stream.partitions)
+        ]
+        return wire.StreamMetadata(name, Status.OK, tuple(partitions))
+
+    def identify(self, caller: Caller, request: wire.Identify, then: Then[wire.Identities]) -> None:
+        found = [(name, self._stream(caller, name)) for name in request.streams]
+        identities = [
+            wire.StreamIdentity(name, stream.status, "")
+            if isinstance(stream, Refused)
+            else wire.StreamIdentity(name, Status.OK, stream.uid.hex())
+            for name, stream in found
+        ]
+        then(wire.Identities(tuple(identities)))
 
     def list_streams(
         self,
@@ -110,7 +139,8 @@ class Records:
                 located.close()
                 then(_refusal(StreamDeletedError()))
             else:
-                then(_found(partition, located))
+                end = partition.whole_end(self._settled(caller.vhost, stream))
+                then(_found(partition, located, end))
 
         partition.reader.locate(request.start, request.end, request.max_bytes, answer)
 
@@ -216,21 +246,6 @@ def _must_have(stream: Stream, number: int) -> Refused | None:
     return Refused(Status.PARTITION_NOT_FOUND, text)
 
 
-def _describe(
-    name: str, stream: Stream | Refused, leader_address: Callable[[bytes], str]
-) -> wire.StreamMetadata:
-    if isinstance(stream, Refused):
-        return wire.StreamMetadata(name, stream.status, ())
-    partitions = [
-        wire.PartitionMetadata(
-            *(number, each.first_offset, each.next_offset, each.whole_end, each.size_bytes),
-            address=leader_address(partition_uid(stream.uid, number)),
-        )
-        for number, each in enumerate(stream.partitions)
-    ]
-    return wire.StreamMetadata(name, Status.OK, tuple(partitions))
-
-
 def _edge(partition: StreamPartition, place: int) -> int:
     if place == wire.FIRST:
         return partition.first_offset
@@ -242,10 +257,8 @@ def _offsets(found: Mapping[int, int], numbers: tuple[int, ...]) -> wire.Offsets
     return wire.OffsetsFound(tuple(wire.PartitionOffset(each, found[each]) for each in numbers))
 
 
-def _found(partition: StreamPartition, located: Located) -> Found:
-    head = wire.FetchHead(
-        partition.first_offset, partition.next_offset, partition.whole_end, located.next_offset
-    )
+def _found(partition: StreamPartition, located: Located, end: int) -> Found:
+    head = wire.FetchHead(partition.first_offset, partition.next_offset, end, located.next_offset)
     return Found(head, located.pieces, located.size_bytes, located.close)
 
 

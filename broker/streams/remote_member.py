@@ -2,9 +2,10 @@
 
 It asks for all as a client of the stream protocol does: joins, beats, commits, leaves. It beats
 each second, and at once when whoever has the groups says that something moved (`look`). What it is
-told changes where it reads, as in members.py. Whoever has the groups may change: it goes on reading
-meanwhile, though not beyond its session, and joins anew; what it commits counts only where the
-group knows it.
+told changes where it reads, as in members.py. Whoever has the groups may change, and whoever has
+them next knows no members and gives what this one had to those who join. So it pauses when it has
+not heard from its group for some beats, goes on if it hears that all is as it was, and begins anew
+if not, at the latest after its session. What it commits counts only where the group knows it.
 
 Before it lets go of a partition it commits how far it was acked, and, as the metadata of that, how
 far it was delivered, so that its next holder knows what is delivered again. Where that is missing
@@ -30,6 +31,8 @@ BEAT_MS: Final = 1000  # should nobody tell it what changes, it takes so long un
 AGAIN_MS: Final = 100  # until it asks again for what was not to be had
 COMMIT_MS: Final = 100  # acks are committed together; a crash repeats them
 SETTLE_MS: Final = 2 * RELEASE_MS  # consume-ok waits no longer for the consumer's share
+# Without a word from its group for so long, another may have what it reads.
+QUIET_MS: Final = 3 * BEAT_MS
 # Without a word from its group for so long it is given up there.
 SESSION_MS: Final = GroupOptions().session_timeout_ms
 
@@ -89,6 +92,9 @@ class RemoteMember:
         self._timers.call_at(now_ms + BEAT_MS, self._tick)
         if self._member and now_ms - self._heard_ms >= SESSION_MS:
             self._lose()  # what it has may be another's by now
+        elif self._member and now_ms - self._heard_ms >= QUIET_MS:
+            for number in self._marks:
+                self._stop(number)
         self.look()
 
     def look(self) -> None:
@@ -164,6 +170,8 @@ class RemoteMember:
                 self._read(number, self._marks[number])
         for number in set(self._marks) - assigned - leaving:
             self._drop(number)
+        for number in self._marks.keys() & assigned - self._subscription.cursors.keys():
+            self._read(number, self._marks[number])  # it had paused
         for number in sorted(assigned - self._marks.keys() - self._placing.keys()):
             self._place(number)
         if self._again or any(map(self._is_done, self._leaving)):
@@ -234,8 +242,7 @@ class RemoteMember:
                 del self._placing[number]
                 self._look_soon()
             elif answer.offsets:
-                committed = answer.offsets[0]
-                self._begin(number, token, committed.offset, self._delivered(number, committed))
+                self._go_on(number, token, answer.offsets[0])
             else:
                 seek = partial(self._seek, number, token)
                 self._stream.when_current([number], seek)
@@ -248,12 +255,20 @@ class RemoteMember:
             sought = partial(self._sought, number, token)
             self._stream.find(self._subscription, number, self._start, sought)
 
-    def _delivered(self, number: int, committed: wire.CommittedOffset) -> int:
-        """Up to where records may have been delivered before."""
+    def _go_on(self, number: int, token: object, committed: wire.CommittedOffset) -> None:
+        """From where the group stands; up to where may records have been delivered before?"""
         told = committed.metadata.removeprefix(_DELIVERED)
         if told != committed.metadata and told.isdecimal():
-            return int(told)
-        return self._stream.partitions[number].next_offset
+            self._begin(number, token, committed.offset, int(told))
+            return
+
+        def current() -> None:
+            if self._placing.get(number) is token and not self.gone:
+                end = self._stream.partitions[number].next_offset
+                self._begin(number, token, committed.offset, end)
+
+        # This node's replica may lag, and the last holder's may not have.
+        self._stream.when_current([number], current)
 
     def _sought(self, number: int, token: object, offset: int) -> None:
         """Where to begin is committed first, so that nobody who comes later begins elsewhere."""

@@ -147,6 +147,8 @@ class Requests:
                 self._refuse(pending, Status.MALFORMED, "logged in already")
             case Operation.METADATA:
                 self._metadata(pending, message)
+            case Operation.IDENTIFY:
+                self._identify(pending, message)
             case Operation.FETCH:
                 self._fetch(pending, message)
             case _:
@@ -222,12 +224,7 @@ class Requests:
 
         Who writes has to know the partitions, too.
         """
-        may, vhost = self._user.may, self._caller.vhost
-        allowed = tuple(
-            name
-            for name in request.streams
-            if may(vhost, "read", name) or may(vhost, "write", name)
-        )
+        allowed = self._known_to_user(request.streams)
 
         def answer(found: wire.MetadataAnswer | Refused) -> None:
             if isinstance(found, wire.MetadataAnswer) and len(allowed) < len(request.streams):
@@ -238,6 +235,26 @@ class Requests:
             self._answer(pending, found)
 
         self._service.metadata(self._caller, wire.Metadata(allowed), answer)
+
+    def _identify(self, pending: _Pending, request: wire.Identify) -> None:
+        """As METADATA."""
+        allowed = self._known_to_user(request.streams)
+
+        def answer(found: wire.Identities | Refused) -> None:
+            if isinstance(found, wire.Identities) and len(allowed) < len(request.streams):
+                known = {each.stream: each for each in found.streams}
+                refused = partial(wire.StreamIdentity, status=Status.ACCESS_REFUSED, uid="")
+                streams = [known.get(name) or refused(name) for name in request.streams]
+                found = wire.Identities(tuple(streams))
+            self._answer(pending, found)
+
+        self._service.identify(self._caller, wire.Identify(allowed), answer)
+
+    def _known_to_user(self, streams: tuple[str, ...]) -> tuple[str, ...]:
+        may, vhost = self._user.may, self._caller.vhost
+        return tuple(
+            name for name in streams if may(vhost, "read", name) or may(vhost, "write", name)
+        )
 
     def _visible(self, answer: Any) -> Any:
         """Lists tell of what the user may read."""

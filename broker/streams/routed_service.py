@@ -79,6 +79,7 @@ class RoutedService:
             operation: getattr(local, operation.name.lower()) for operation in ROUTED
         }
         self.metadata = local.metadata
+        self.identify = local.identify
         self.list_streams = local.list_streams
         self.offset_for = local.offset_for
         self.fetch = local.fetch

@@ -51,6 +51,10 @@ class StreamService(Protocol):
         """Each stream that was asked for, in that order; what is wrong with one is its status."""
         ...
 
+    def identify(self, caller: Caller, request: wire.Identify, then: Then[wire.Identities]) -> None:
+        """As `metadata`: which stream has each name now."""
+        ...
+
     def list_streams(
         self, caller: Caller, request: wire.Empty, then: Then[wire.StreamList]
     ) -> None:

@@ -11,6 +11,7 @@ from broker.streams.service import Caller, Then
 from broker.vhost import VHost
 from queues.stream.producers import ProducerId
 from queues.stream.staged_rows import Lost
+from queues.stream.stream import Stream
 
 NAME_BYTES_MAX: Final = 255  # of a producer: many of them are kept
 
@@ -49,6 +50,9 @@ class Transactions(Protocol):
     def stage(self, caller: Caller, request: wire.Stage, then: Then[wire.Staged]) -> None: ...
     def commit(self, caller: Caller, request: wire.Commit, then: Then[wire.Committed]) -> None: ...
     def abort(self, caller: Caller, request: wire.Abort, then: Then[wire.Empty]) -> None: ...
+    def settled(self, vhost: str, stream: Stream) -> int:
+        """Up to which decision the transactions of a stream are whole on this node."""
+        ...
 
 
 class StreamsService:
@@ -63,8 +67,9 @@ class StreamsService:
         leader_address: Callable[[bytes], str] = lambda _: "",
     ) -> None:
         self._producers = producers
-        records = Records(vhosts, leader_address)
+        records = Records(vhosts, transactions.settled, leader_address)
         self.metadata = records.metadata
+        self.identify = records.identify
         self.list_streams = records.list_streams
         self.offset_for = records.offset_for
         self.fetch = records.fetch

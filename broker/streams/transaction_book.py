@@ -10,13 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from broker.log_host import LogHost
-from broker.streams.group_book import GroupBook
+from broker.streams.group_book import Barrier, GroupBook, at_once
 from broker.streams.group_participant import Answer as GroupAnswer
 from broker.streams.group_participant import GroupParticipant, GroupsElsewhere
 from broker.streams.transaction_log import Asker, TransactionLog, coordinator_uid
 from broker.timers import Timers
 from broker.vhost import VHost
 from queues.live_log import Log
+from queues.stream.cuts import Standing
 from queues.stream.names import GroupId, PartitionId
 from queues.stream.participant import Participant, PartitionPart, TransactionKey, Vote
 from queues.stream.staged_rows import Answer, Lost
@@ -44,9 +45,7 @@ if TYPE_CHECKING:
 TICK_MS: Final = 1000
 # A producer that did nothing for so long is forgotten, and with it what it committed last.
 PRODUCER_IDLE_MS: Final = 30 * 24 * 3600 * 1000
-# A replica that is so far behind is not waited for: it may be of a new stream of the same name.
-BEHIND_MS: Final = 30_000
-NEVER: Final = 2**63
+NEVER: Final = 2**63  # no decision has this number
 # One that has nothing more to commit need only be known while it may ask again.
 PRODUCER_DONE_MS: Final = 3600 * 1000
 EXPIRE_MS: Final = 3600 * 1000  # between looks at who did nothing
@@ -71,20 +70,22 @@ class TransactionBook:
         lost_logs: bool,
         join: Join | None = None,
         elsewhere: GroupsElsewhere | None = None,
+        definitions: Barrier = at_once,
     ) -> None:
-        """`join` puts it on a log that other nodes have too; `elsewhere` is the way to groups."""
+        """`join` puts it on a log that other nodes have too; `elsewhere` is the way to groups.
+
+        A partition that is not here is deleted only if it is missing behind `definitions`.
+        """
+        self._definitions = definitions
         self._vhost = vhost
         self._timers = timers
         self._groups = groups
         self._waiting: dict[TransactionKey, list[Then]] = {}
         # Committed, and not yet carried out everywhere: who waits for that.
         self._deciding: list[tuple[Committed, Then]] = []
-        self._unsettled: dict[StreamPartition, None] = {}  # with commits that may not be everywhere
         self._ticking = False
         self._expired_ms = timers.now_ms()
-        # Carried out where their partitions lead, and not yet by all replicas of this node.
-        self._behind: dict[int, tuple[int, list[PartitionId]]] = {}  # until when, and which
-        self.groups = GroupParticipant(vhost.name, groups, elsewhere)
+        self.groups = GroupParticipant(vhost.name, groups, elsewhere, self._knows)
         self._machine: TransactionLog
         if join is not None:
             join(vhost, coordinator_uid(vhost.name, vhost.uid), self._made)
@@ -111,6 +112,10 @@ class TransactionBook:
     def trouble(self) -> str | None:
         return self._machine.trouble
 
+    def _knows(self, transaction: int) -> bool:
+        """Errs to yes, on a node that lags and on one whose log is lost."""
+        return self._machine.coordinator.knows(transaction)
+
     def start(self) -> None:
         """Go on with what is unfinished, once logs can be written."""
         if self.trouble is None and self._machine.leads:
@@ -120,11 +125,9 @@ class TransactionBook:
         coordinator = self._machine.coordinator
         for queue in self._vhost.queues.values():
             for partition in queue.partitions if isinstance(queue, Stream) else ():
-                self._unsettled[partition] = None
                 for transaction in partition.staged.held:
                     if not coordinator.knows(transaction):
                         partition.staged.forget(transaction)
-        self._settle()
         self.carry_out(coordinator.resume(self._timers.now_ms()), None)
 
     def follow(self) -> None:
@@ -135,24 +138,38 @@ class TransactionBook:
         for then in waiting:
             then(Lost.LOST)
 
-    def followed(self) -> None:
-        self._settle()
-
     def close(self) -> None:
         """The vhost is deleted, and the log with it."""
         self._machine.follow()
         self._machine.delete()
-        self._unsettled, self._behind = {}, {}
 
-    def finished(self, number: int, participants: Iterable[Participant]) -> None:
-        """A decision is carried out everywhere: is it by the replicas that are here?"""
-        here = [each for each in participants if isinstance(each, PartitionId)]
-        for each in here:
-            partition = self._groups.partition(each)
-            if partition is not None:
-                self._unsettled[partition] = None
-        if here:
-            self._behind[number] = (self._timers.now_ms() + BEHIND_MS, here)
+    def settled(self, stream: Stream) -> int:
+        """Up to which decision all transactions of a stream are whole on this node.
+
+        Where nobody will ever know, since the log of this lone node is lost, nothing is hidden.
+        """
+        if self._machine.trouble is not None and self._machine.leads:
+            return NEVER
+        return self._machine.coordinator.whole_up_to(stream.uid, self._standing)
+
+    def _standing(self, name: PartitionId, uid: bytes) -> Standing | None:
+        stream = self._vhost.queues.get(name.stream)
+        if not isinstance(stream, Stream) or stream.uid != uid or stream.damaged is not None:
+            return None
+        staged = stream.partitions[name.number].staged
+        return Standing(staged.decided, staged.forgotten)
+
+    def uid_of(self, stream: str) -> bytes:
+        """Empty: there is none here."""
+        found = self._vhost.queues.get(stream)
+        return found.uid if isinstance(found, Stream) else b""
+
+    def when_known(self, streams: Iterable[str], action: Callable[[], None]) -> None:
+        """Once this node knows all streams that there are, if some of these are missing."""
+        if all(self.uid_of(each) for each in streams):
+            action()
+        else:
+            self._definitions(lambda _: action())
 
     # What producers ask for
 
@@ -207,7 +224,6 @@ class TransactionBook:
                     asker(effect)
                 case Prepare() | Mark() | Discard():
                     self._send(effect)
-        self._settle()
         self._tell_committed()
         if self._machine.coordinator.unfinished:
             self._tick_soon()
@@ -243,27 +259,6 @@ class TransactionBook:
         self._ticking = False
         if self._machine.leads:
             self.carry_out(self._machine.coordinator.tick(self._timers.now_ms()), None)
-        else:
-            self._settle()
-
-    def _settle(self) -> None:
-        """Tell partitions which transactions are everywhere: all of them in the same moment."""
-        if not self._unsettled:
-            return
-        self._behind = {at: each for at, each in self._behind.items() if self._lags(at, *each)}
-        settled = min(self._machine.coordinator.settled, min(self._behind, default=NEVER) - 1)
-        if self._unsettled:
-            self._unsettled = {one: None for one in self._unsettled if one.staged.settle(settled)}
-
-        if self._behind:
-            self._tick_soon()
-
-    def _lags(self, number: int, until_ms: int, participants: list[PartitionId]) -> bool:
-        if self._timers.now_ms() >= until_ms:
-            return False
-        found = [self._groups.partition(each) for each in participants]
-        replicas = [each for each in found if each is not None and not each.leads]
-        return any(each.staged.decided < number for each in replicas)
 
     def _tick_soon(self) -> None:
         if not self._ticking:
@@ -275,7 +270,7 @@ class TransactionBook:
     def _prepare_partition(self, effect: Prepare) -> None:
         assert isinstance(effect.participant, PartitionId)
         assert isinstance(effect.part, PartitionPart)
-        partition = self._groups.partition(effect.participant)
+        writers = effect.part.writers
 
         def voted(answer: Answer) -> None:
             if isinstance(answer, Lost):
@@ -283,30 +278,45 @@ class TransactionBook:
             vote = answer if isinstance(answer, Vote) else Vote.MISSING  # it was deleted
             self._voted(effect.participant, effect.transaction, vote)
 
-        if partition is None:
-            voted(None)
-        else:
-            writers = effect.part.writers
-            partition.staged.prepare(effect.transaction, effect.key, writers, voted)
+        def found(partition: "StreamPartition | None") -> None:
+            if partition is None:
+                voted(None)
+            else:
+                partition.staged.prepare(effect.transaction, effect.key, writers, voted)
+
+        self._find(effect.participant, found)
 
     def _mark_partition(self, effect: Mark) -> None:
         assert isinstance(effect.participant, PartitionId)
-        partition = self._groups.partition(effect.participant)
         last = effect.markers[-1].number if effect.markers else 0
 
-        def marked(answer: Answer) -> None:
-            """Where it was deleted there is nothing left to do."""
-            if isinstance(answer, Lost):
-                return  # with the next tick
-            if partition is not None:
-                self._unsettled[partition] = None
-            decided = answer if isinstance(answer, int) else last
-            self._marked(effect.participant, decided)
+        def found(partition: "StreamPartition | None") -> None:
+            def marked(answer: Answer) -> None:
+                """Where it was deleted there is nothing left to do."""
+                if isinstance(answer, Lost):
+                    return  # with the next tick
+                decided = answer if isinstance(answer, int) else last
+                self._marked(effect.participant, decided)
 
-        if partition is None:
-            marked(None)
-        else:
-            partition.staged.mark(effect.markers, effect.settled, marked)
+            if partition is None:
+                marked(None)
+            else:
+                partition.staged.mark(effect.markers, effect.settled, marked)
+
+        self._find(effect.participant, found)
+
+    def _find(self, name: PartitionId, then: "Callable[[StreamPartition | None], None]") -> None:
+        """None: it is deleted. While nobody can say that, `then` is called with a later tick."""
+        partition = self._groups.partition(name)
+        if partition is not None:
+            then(partition)
+            return
+
+        def passed(error: Exception | None) -> None:
+            if error is None and self._machine.leads:
+                then(self._groups.partition(name))
+
+        self._definitions(passed)
 
     # Groups
 

@@ -8,6 +8,7 @@ from broker.node import Node
 from broker.protocol import stream_messages as wire
 from broker.protocol.stream_errors import CorruptChunkError
 from broker.protocol.stream_wire import Refused, Status
+from broker.streams.group_book import Barrier, at_once
 from broker.streams.group_host import GroupHost, positions_of
 from broker.streams.group_participant import GroupsElsewhere
 from broker.streams.records import find_stream
@@ -18,6 +19,7 @@ from queues.stream.names import GroupId, PartitionId
 from queues.stream.participant import GroupPart, Part, PartitionPart, TransactionKey, WriterRows
 from queues.stream.staged_rows import Answer, Lost
 from queues.stream.staging import StageAnswer
+from queues.stream.stream import Stream
 from queues.stream.transaction_commands import (
     Abort,
     Aborted,
@@ -61,8 +63,13 @@ class TransactionHost:
         lost_logs: bool,
         join: Join | None = None,
         elsewhere: GroupsElsewhere | None = None,
+        definitions: Barrier = at_once,
     ) -> None:
-        """In a cluster: `join` for its logs, `elsewhere` is the way to the groups' nodes."""
+        """In a cluster: `join` for its logs, `elsewhere` is the way to the groups' nodes.
+
+        `definitions` says when this node knows of every stream that there is.
+        """
+        self._definitions = definitions
         self._node = node
         self._groups = groups
         self._host = host
@@ -83,6 +90,7 @@ class TransactionHost:
             lost_logs=self._lost_logs and not self._started,
             join=self._join,
             elsewhere=self._elsewhere,
+            definitions=self._definitions,
         )
         if self._started:
             book.start()
@@ -95,6 +103,10 @@ class TransactionHost:
         book = self._books.get(vhost)
         if book is not None:  # else nobody waits for the answer
             book.groups.handle(body, answer)
+
+    def settled(self, vhost: str, stream: Stream) -> int:
+        """Up to which decision the transactions of a stream are whole on this node."""
+        return self._books[vhost].settled(stream)
 
     def start(self) -> None:
         """Go on with what is unfinished, once logs can be written and groups are being read."""
@@ -170,7 +182,12 @@ class TransactionHost:
             then(refused or _GONE)
             return
         key = _key(caller, request.key)
-        book.ask(key, Commit(key, _parts(request), self._node.timers.now_ms()), decided)
+
+        def ask() -> None:
+            parts = _parts(request, book.uid_of)
+            book.ask(key, Commit(key, parts, self._node.timers.now_ms()), decided)
+
+        book.when_known((each.partition.stream for each in request.partitions), ask)
 
     def abort(self, caller: Caller, request: wire.Abort, then: Then[wire.Empty]) -> None:
         """What was committed stays so, and the answer is the same: whoever asks may forget it."""
@@ -187,7 +204,8 @@ class TransactionHost:
             then(refused or _GONE)
             return
         key = _key(caller, request.key)
-        book.ask(key, Abort(key, _parts(request), self._node.timers.now_ms()), decided)
+        parts = _parts(request, book.uid_of)
+        book.ask(key, Abort(key, parts, self._node.timers.now_ms()), decided)
 
 
 def _producer(caller: Caller, name: str) -> str:
@@ -226,10 +244,12 @@ def _refused(outcome: Aborted | Rejected) -> Refused:
     return Refused(REFUSAL_STATUS[outcome.refusal], outcome.refusal.value)
 
 
-def _parts(request: wire.Commit | wire.Abort) -> tuple[Part, ...]:
+def _parts(request: wire.Commit | wire.Abort, uid_of: Callable[[str], bytes]) -> tuple[Part, ...]:
     partitions = [
         PartitionPart(
-            PartitionId(*part.partition), tuple(WriterRows(*each) for each in part.writers)
+            PartitionId(*part.partition),
+            tuple(WriterRows(*each) for each in part.writers),
+            uid_of(part.partition.stream),
         )
         for part in request.partitions
     ]

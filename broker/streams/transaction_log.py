@@ -10,12 +10,10 @@ from typing import Final, Protocol, TypeAlias
 
 from broker import logs
 from queues.live_log import Log
-from queues.stream.participant import Participant
 from queues.stream.staged_rows import Lost
 from queues.stream.transaction_commands import (
     Command,
     Effect,
-    Finish,
     Opened,
     Outcome,
     decode_command,
@@ -40,14 +38,6 @@ class Decider(Protocol):
     """Who carries out what the log says."""
 
     def carry_out(self, effects: list[Effect], asker: Asker | None) -> None: ...
-
-    def finished(self, number: int, participants: Iterable[Participant]) -> None:
-        """All participants have carried out this decision: before anything else comes of it."""
-        ...
-
-    def followed(self) -> None:
-        """An entry of another node was applied, or its whole state: nothing is to be done."""
-        ...
 
     def lead(self) -> None:
         """Go on with what is unfinished."""
@@ -93,20 +83,14 @@ class TransactionLog:
     def applied(self, index: int) -> None:
         command, asker = self._proposed.popleft()
         self._entries.append(index)
-        self._decider.carry_out(self._apply(command), asker)
+        self._decider.carry_out(self.coordinator.apply(command), asker)
         self._checkpoint_if_due(index)
 
     def apply(self, index: int, entry: bytes) -> None:
         """Decided by another node, which carries it out."""
         self._entries.append(index)
-        self._apply(decode_command(entry))
-        self._decider.followed()
+        self.coordinator.apply(decode_command(entry))
         self._checkpoint_if_due(index)
-
-    def _apply(self, command: Command) -> list[Effect]:
-        if isinstance(command, Finish):
-            self._decider.finished(*self.coordinator.carried_out(command.transaction))
-        return self.coordinator.apply(command)
 
     def lead(self) -> None:
         self.leads = True
@@ -131,7 +115,6 @@ class TransactionLog:
         """As another node's checkpoint says, or this one's at the start."""
         self.coordinator = TransactionCoordinator.decode(state)
         self._entries = [each for each in self._entries if each > index]
-        self._decider.followed()
         return []
 
     def _checkpoint_if_due(self, index: int) -> None:

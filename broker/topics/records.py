@@ -53,8 +53,9 @@ def read_record(body: object, topic: str, bytes_max: int) -> NewRecord:
         headers = {}
     if not isinstance(headers, dict):
         raise bad_request("headers: it must be an object")
-    if key is not None and body.get("keyEncoding", _TEXT) == _TEXT:
-        headers = {**headers, KEY_HEADER: body["key"]}
+    if key is not None:  # as a byte array where it is no text
+        text, encoding = text_of(key)
+        headers = {**headers, KEY_HEADER: text if encoding == _TEXT else bytearray(key)}
     try:
         properties = encode_properties(headers, routing_key=topic)
     except (ValueError, OverflowError, RecursionError, TypeError) as error:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 SESSIONS_MAX: Final = 1000  # of a node; each beats once a second
 BEAT_S: Final = 1.0
 ID_BYTES: Final = 16
+# A client that never sends its session back makes a member with each request, which has partitions
+# and reads no more. So many of them a user may have in a group; they go first, and sooner.
+UNRETURNED_MAX: Final = 8
+UNRETURNED_MS: Final = 5000
 LABEL: Final = "http"
 # The group goes on without this member.
 _GIVEN_UP: Final = frozenset({"unknown_member", "member_fenced"})
@@ -68,6 +72,7 @@ class Session:
         self.nudged = trio.Event()  # whoever waits for records makes it anew
         self.used_ms = asker.node.timers.now_ms()
         self.over = False
+        self.returned = False  # its client knows of it, and came back
 
     # Requests
 
@@ -223,9 +228,11 @@ class Sessions:
         if found is None or found.place != place:
             raise unknown_session(session_id)
         found.touch()
+        found.returned = True
         return found
 
     def make(self, place: Place, *, idle_ms: int, start: Literal["first", "next"]) -> Session:
+        self._make_room(place)
         if len(self._sessions) >= SESSIONS_MAX:
             text = f"this node keeps {SESSIONS_MAX} sessions already"
             raise TopicError(429, text, code="too_many_sessions")
@@ -235,6 +242,21 @@ class Sessions:
         self._sessions[session_id] = session
         self._nursery.start_soon(self._keep, session)
         return session
+
+    def _make_room(self, place: Place) -> None:
+        """End sessions of the same user and group to which nobody came back."""
+        assert self._nursery is not None
+        unreturned = [
+            each
+            for each in self._sessions.values()
+            if each.place == place and not each.returned and not each.polling
+        ]
+        before_ms = self._asker.node.timers.now_ms() - UNRETURNED_MS
+        excess = len(unreturned) - UNRETURNED_MAX + 1
+        for number, each in enumerate(unreturned):  # the oldest first
+            if number < excess or each.used_ms <= before_ms:
+                self.drop(each)
+                self._nursery.start_soon(self.end, each)
 
     def drop(self, session: Session) -> None:
         """It is not to be found any more, and whoever waits in it gives up."""

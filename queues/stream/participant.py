@@ -49,6 +49,7 @@ class WriterRows(NamedTuple):
 class PartitionPart:
     partition: PartitionId
     writers: tuple[WriterRows, ...]  # their rows are appended in this order
+    uid: bytes = b""  # of the stream; empty where an older version asked for it
 
     @property
     def participant(self) -> Participant:

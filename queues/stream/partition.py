@@ -639,10 +639,10 @@ class StreamPartition:
         """The next offset, as far as all transactions before it are decided."""
         return self.reader.stable_end()
 
-    @property
-    def whole_end(self) -> int:
-        """Up to here every transaction is whole in all its partitions."""
-        return self.staged.whole_end(self.next_offset)
+    def whole_end(self, settled: int) -> int:
+        """Where a cut through all partitions is: all transactions up to this number are whole."""
+        end = self.staged.whole_end(settled, self.next_offset)
+        return self.first_offset if end is None else max(end, self.first_offset)
 
     @property
     def size_bytes(self) -> int:

@@ -32,7 +32,10 @@ from queues.stream.tail import TailBudget
 STAGED_BYTES_MAX: Final = 64 * 1024 * 1024
 NODE_BYTES_MAX: Final = 256 * 1024 * 1024
 # Of all those who say that a transaction is alive one in this time is enough.
-RENEWED_MS: Final = 60 * 1000
+RENEWED_MS: Final = 20 * 1000
+# Where nobody added anything for so long, rows may go if others need the room. Who is alive renews
+# well within it; if one was taken for dead all the same, its commit is refused, never cut short.
+ABANDONED_MS: Final = 60 * 1000
 
 
 class Lost(Enum):
@@ -77,10 +80,26 @@ class StagedRows:
             raise CorruptChunkError("a staged chunk holds records, and has no producer of its own")
         going = self._staging.size_of(key, self._staging.superseded(key, writer))
         held = self._staging.size_bytes - going
-        if held + len(chunk) > STAGED_BYTES_MAX or self._budget.used - going > self._budget.limit:
+        excess = max(
+            held + len(chunk) - STAGED_BYTES_MAX, self._budget.used - going - self._budget.limit
+        )
+        if excess > 0 and not self._make_room(key, excess):
             then(StageAnswer.FULL)
         else:
             self._say(Stage(key, writer, number, self._now_ms(), chunk), then)
+
+    def _make_room(self, key: TransactionKey, excess: int) -> bool:
+        """Drop what was abandoned, the oldest first and no more than needed, if that is enough."""
+        going: list[Discard] = []
+        for other, writers in self._staging.abandoned(self._now_ms() - ABANDONED_MS):
+            if excess > 0 and other != key:
+                going.append(Discard(other, writers))
+                excess -= self._staging.size_of(other, writers)
+        if excess > 0:
+            return False
+        for each in going:
+            self._say(each, _nobody)
+        return True
 
     def renew(self, key: TransactionKey, then: Then) -> None:
         """Somebody is still at work on this transaction, maybe in other partitions."""
@@ -129,8 +148,8 @@ class StagedRows:
                 return self._drop(dropped, answer)._replace(stays=stays)
             case Prepare(transaction, key, writers, at_ms):
                 return _nothing_moved(staging.prepare(transaction, key, writers, at_ms))
-            case Mark(settled, markers):
-                appended, dropped = staging.mark(markers, next_offset, settled)
+            case Mark(_, markers):
+                appended, dropped = staging.mark(markers, next_offset)
                 chunks = [self._chunks[each.ref] for each in appended]
                 done = [each.ref for each in appended] + dropped
                 return self._drop(done, staging.decided)._replace(appended=chunks)
@@ -161,6 +180,7 @@ class StagedRows:
     def clear(self) -> None:
         """The partition is deleted, or another replica's rows take the place of these."""
         self._drop(list(self._chunks))
+        self._staging = Staging()
 
     # What there is
 
@@ -174,15 +194,14 @@ class StagedRows:
         """The last decision that was carried out here."""
         return self._staging.decided
 
-    def settle(self, settled: int) -> bool:
-        """All transactions up to this number are everywhere; whether one above it is here."""
-        self._staging.visibility.settle(settled)
-        return bool(len(self._staging.visibility))
+    @property
+    def forgotten(self) -> int:
+        """Where commits up to this decision begin may not be known any more."""
+        return self._staging.visibility.forgotten
 
-    def whole_end(self, next_offset: int) -> int:
-        """Up to where every transaction is whole in all its partitions."""
-        first = self._staging.visibility.first
-        return next_offset if first is None else first
+    def whole_end(self, settled: int, next_offset: int) -> int | None:
+        """Up to where there are only transactions up to this one; None: nobody remembers."""
+        return self._staging.visibility.end(settled, next_offset)
 
     def refs(self) -> list[int]:
         """The entries of the log that are still needed."""

@@ -109,6 +109,11 @@ class Staging:
         staged = self._open[key].writers if key in self._open else {}
         return sum(chunk.size_bytes for each in writers for chunk in staged.get(each, ()))
 
+    def abandoned(self, before_ms: int) -> list[tuple[TransactionKey, tuple[str, ...]]]:
+        """Transactions to which nothing was added since, the oldest first, and their writers."""
+        found = [(each.at_ms, key) for key, each in self._open.items() if each.at_ms < before_ms]
+        return [(key, tuple(self._open[key].writers)) for _, key in sorted(found)]
+
     def prepare(
         self,
         transaction: int,
@@ -134,7 +139,7 @@ class Staging:
         self._held.hold(transaction, HeldRows(at_ms, tuple(chunks)))
         return Vote.YES
 
-    def mark(self, markers: Iterable[Marker], next_offset: int, settled: int) -> Marked:
+    def mark(self, markers: Iterable[Marker], next_offset: int) -> Marked:
         """Carry out decisions; what was committed goes to `next_offset` and on, in one entry."""
         appended: list[Appended] = []
         dropped: list[int] = []
@@ -150,7 +155,6 @@ class Staging:
             else:
                 dropped += [chunk.ref for chunk in chunks]
                 dropped += self._drop(marker.key, marker.writers)
-        self.visibility.settle(settled)
         return Marked(appended, dropped)
 
     def discard(self, key: TransactionKey, writers: Iterable[str]) -> list[int]:

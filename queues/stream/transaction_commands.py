@@ -2,7 +2,7 @@
 
 An entry is a CBOR array: [version, kind, fields …]. A key is [producer, epoch, sequence]; parts are
 
-    [0, stream, partition, [[writer, rows], …]]
+    [0, stream, partition, [[writer, rows], …], uid of the stream]   without uid if it is not known
     [1, group, member, generation, [[stream, partition, offset, metadata], …]]
 """
 
@@ -211,8 +211,8 @@ def decode_command(entry: bytes) -> Command:
 
 def part_row(part: Part) -> list[Any]:
     match part:
-        case PartitionPart(partition, writers):
-            return [0, *partition, [list(each) for each in writers]]
+        case PartitionPart(partition, writers, uid):
+            return [0, *partition, [list(each) for each in writers], *([uid] if uid else [])]
         case GroupPart(group, member, generation, positions):
             rows = [[*partition, *position] for partition, position in sorted(positions.items())]
             return [1, group.name, member, generation, rows]
@@ -224,8 +224,9 @@ def parts_of(rows: list[list[Any]]) -> tuple[Part, ...]:
 
 def _part(kind: int, *fields: Any) -> Part:
     if kind == 0:
-        stream, number, writers = fields
-        return PartitionPart(PartitionId(stream, number), tuple(WriterRows(*w) for w in writers))
+        stream, number, writers, *uid = fields
+        rows_of = tuple(WriterRows(*w) for w in writers)
+        return PartitionPart(PartitionId(stream, number), rows_of, *uid)
     name, member, generation, rows = fields
     positions = {PartitionId(s, n): Position(offset, text) for s, n, offset, text in rows}
     return GroupPart(GroupId(name), member, generation, positions)

@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple
 
 import cbor2
 
+from queues.stream.cuts import Cuts, Look
 from queues.stream.participant import (
     Decision,
     Marker,
@@ -114,6 +115,7 @@ class TransactionCoordinator:
         self._transactions: dict[int, _Transaction] = {}  # unfinished, in the order of COMMIT
         self._next = 1
         self._decisions = 0
+        self._cuts = Cuts()
 
     def apply(self, command: Command) -> list[Effect]:
         """A committed command; followers drop the effects."""
@@ -189,14 +191,13 @@ class TransactionCoordinator:
         undone = [each.decided for each in self._transactions.values() if each.decided]
         return min(undone, default=self._decisions + 1) - 1
 
+    def whole_up_to(self, uid: bytes, look: Look) -> int:
+        """The last decision of which a node has all, as far as it concerns a stream (cuts.py)."""
+        return self._cuts.settled(uid, self._decisions, look)
+
     @property
     def unfinished(self) -> int:
         return len(self._transactions)
-
-    def carried_out(self, transaction: int) -> tuple[int, list[Participant]]:
-        """The number of its decision, and whom it concerns."""
-        found = self._transactions.get(transaction)
-        return (0, []) if found is None else (found.decided, list(found.parts))
 
     def is_carried_out(self, number: int) -> bool:
         """Whether all participants have done what this decision says."""
@@ -300,6 +301,9 @@ class TransactionCoordinator:
             parts = [part for part in found.parts.values() if isinstance(part, PartitionPart)]
             rows = sum(each.rows for part in parts for each in part.writers)
             outcome = Committed(found.decided, rows)
+            self._cuts.committed(
+                found.decided, [(part.partition, part.uid) for part in parts if part.uid]
+            )
             producer.last = found.key.sequence
             producer.results[found.key.sequence] = _Result(found.key.epoch, outcome)
             while len(producer.results) > RESULTS_MAX:
@@ -360,15 +364,19 @@ class TransactionCoordinator:
             ]
             for each in self._transactions.values()
         ]
-        state = [FORMAT_VERSION, self._next, self._decisions, producers, transactions]
+        cuts = self._cuts.rows()
+        state = [FORMAT_VERSION, self._next, self._decisions, producers, transactions, cuts]
         return cbor2.dumps(state)
 
     @classmethod
     def decode(cls, state: bytes) -> "TransactionCoordinator":
-        version, following, decisions, producers, transactions = cbor2.loads(state)
+        # An older version wrote no cuts.
+        version, following, decisions, producers, transactions, *cuts = cbor2.loads(state)
         assert version == FORMAT_VERSION, version
         found = cls()
         found._next, found._decisions = following, decisions
+        if cuts:
+            found._cuts = Cuts.of_rows(*cuts[0])
         for name, epoch, at_ms, last, results in producers:
             kept = {s: _Result(e, Committed(number, rows)) for s, e, number, rows in results}
             found._producers[name] = _Producer(epoch, at_ms, last, kept)

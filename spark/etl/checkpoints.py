@@ -21,6 +21,7 @@ from spark.etl.past_queries import LOCK, NEW_ENDING, SHAPE_ENDING
 from spark.etl.plan import Planner, Query
 from spark.etl.spec import Join, PipelineSpec, State, inputs_of
 from spark.etl.spec_graph import fronts, stateful_steps, upstream
+from spark.places import decode
 
 VERSION: Final = 1
 OFFSETS_HEAD_LINES: Final = 2  # version and metadata, before a line for each source
@@ -112,7 +113,7 @@ def batch_offsets(checkpoint: Path, batch: int) -> Offsets:
     lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
     found: Offsets = {}
     for line in lines[OFFSETS_HEAD_LINES:]:
-        for topic, partitions in json.loads(line).items() if line != "-" else ():
-            for number, offset in partitions.items():
-                found.setdefault(topic, {})[int(number)] = offset
+        places = decode(json.loads(line)) if line != "-" else {}
+        for (topic, number), offset in places.items():
+            found.setdefault(topic, {})[number] = offset
     return found

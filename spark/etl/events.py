@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from spark.places import UID
+
 Kind: TypeAlias = Literal[
     "started", "batch", "waiting", "paused", "resumed", "failed", "finished", "stopped"
 ]
@@ -70,4 +72,5 @@ def _between(start: object, end: object) -> int:
         max(0, offset - first.get(topic, {}).get(number, 0))
         for topic, partitions in end.items()
         for number, offset in partitions.items()
+        if number != UID
     )

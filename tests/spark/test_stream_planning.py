@@ -20,12 +20,21 @@ from spark.columns import full_schema
 from spark.errors import DataLossError, OptionError
 from spark.losses import Losses
 from spark.options import stream_options
+from spark.places import UID
 from spark.planning import Range
 from spark.reading import read_range
 from spark.stream_reader import StreamReader
 from tests.spark.streams import Streams
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
+
+
+def numbers_of(offsets: Any) -> Any:
+    """Without the uids."""
+    return {
+        stream: {number: offset for number, offset in numbers.items() if number != UID}
+        for stream, numbers in offsets.items()
+    }
 
 
 class Planner:
@@ -36,20 +45,27 @@ class Planner:
         self.reader = StreamReader(
             full_schema(headers=False), stream_options({"url": streams.url, **given})
         )
-        self.at: Any = None
+        self.whole: Any = None  # with the uids of streams
+
+    @property
+    def at(self) -> Any:
+        return None if self.whole is None else numbers_of(self.whole)
 
     def start(self) -> "Planner":
-        self.at = self.reader.initialOffset()
+        self.whole = self.reader.initialOffset()
         return self
 
     def end(self, limit: ReadLimit | None = None) -> Any:
-        return self.reader.latestOffset(self.at, limit or self.reader.getDefaultReadLimit())
+        return numbers_of(self.next(limit))
+
+    def next(self, limit: ReadLimit | None = None) -> Any:
+        return self.reader.latestOffset(self.whole, limit or self.reader.getDefaultReadLimit())
 
     def batch(self, limit: ReadLimit | None = None) -> list[bytes]:
         """The values of the next micro-batch."""
-        start, self.at = self.at, self.end(limit)
+        start, self.whole = self.whole, self.next(limit)
         values = []
-        for part in self.reader.partitions(start, self.at):
+        for part in self.reader.partitions(start, self.whole):
             for batch in self.reader.read(part):
                 values += batch.column("value").to_pylist()
         return values
@@ -75,7 +91,8 @@ def test_the_first_offset_stays_what_it_was_when_it_is_asked_again(streams: Stre
     planner = Planner(streams, subscribe=name)
     first = planner.reader.initialOffset()
     streams.fill(name, values(5))
-    assert planner.reader.initialOffset() == first == {name: {"0": 0}}
+    assert planner.reader.initialOffset() == first
+    assert numbers_of(first) == {name: {"0": 0}}
 
 
 def test_offsets_are_in_the_order_of_the_partitions(streams: Streams) -> None:
@@ -230,7 +247,7 @@ def test_what_comes_after_an_available_now_query_began_is_left(streams: Streams)
     other = streams.declare_as(f"{name}-new")
     streams.fill(other, values(3))
     assert [len(planner.batch()) for _ in range(3)] == [10, 2, 0]  # less than the minimum, too
-    assert planner.reader.reportLatestOffset() == {name: {"0": 42}, other: {"0": 3}}
+    assert numbers_of(planner.reader.reportLatestOffset()) == {name: {"0": 42}, other: {"0": 3}}
     streams.delete(other)
 
 
@@ -273,7 +290,7 @@ def test_a_query_goes_on_with_other_options(streams: Streams) -> None:
     before = Planner(streams, subscribe=f"{one},{two}", startingOffsets="earliest").start()
     assert sorted(before.batch()) == sorted([one.encode(), two.encode()])
     after = Planner(streams, subscribePattern=f"{two}|{three}", maxOffsetsPerTrigger=5)
-    after.at = before.at
+    after.whole = before.whole
     streams.fill(two, [b"more"])
     assert sorted(after.batch()) == sorted([b"more", three.encode()])
     assert set(after.at) == {two, three}
@@ -308,6 +325,50 @@ def test_a_stream_that_is_declared_again_is_a_loss(streams: Streams) -> None:
     assert skipping.batch() == values(2, 10)
     streams.fill(name, values(1, 20))
     assert skipping.batch() == values(1, 20)
+
+
+def test_a_stream_that_is_declared_again_is_a_loss_however_much_it_has(streams: Streams) -> None:
+    name, other = streams.declare(), streams.declare()
+    streams.fill(name, values(5))
+    options = {"subscribe": f"{name},{other}", "startingOffsets": "earliest"}
+    failing, skipping = (Planner(streams, **options, failOnDataLoss=fail) for fail in (True, False))
+    for planner in (failing.start(), skipping.start()):
+        assert len(planner.batch()) == 5
+    streams.delete(name)
+    streams.declare_as(name)
+    streams.fill(name, values(25, 10))
+    with pytest.raises(DataLossError, match=f"stream '{name}' was deleted and declared again"):
+        failing.batch()
+    assert skipping.batch() == values(25, 10)
+    streams.fill(name, values(1, 40))
+    assert skipping.batch() == values(1, 40)
+
+
+def test_a_batch_of_a_stream_that_was_declared_again_since_is_a_loss(streams: Streams) -> None:
+    name = streams.declare()
+    streams.fill(name, values(5))
+    options = {"subscribe": name, "startingOffsets": "earliest"}
+    failing, skipping = (Planner(streams, **options, failOnDataLoss=fail) for fail in (True, False))
+    ends = [planner.start().next() for planner in (failing, skipping)]
+    streams.delete(name)
+    streams.declare_as(name)
+    streams.fill(name, values(9, 10))
+    with pytest.raises(DataLossError, match="was deleted and declared again"):
+        failing.reader.partitions(failing.whole, ends[0])
+    assert skipping.reader.partitions(skipping.whole, ends[1]) == []
+    skipping.whole = ends[1]
+    assert skipping.batch() == values(9, 10)
+
+
+def test_a_checkpoint_without_uids_goes_on(streams: Streams) -> None:
+    name = streams.declare()
+    streams.fill(name, values(5))
+    planner = Planner(streams, subscribe=name, startingOffsets="earliest").start()
+    planner.batch()
+    planner.whole = {name: {"0": 5}}  # as earlier versions wrote it
+    streams.fill(name, values(2, 5))
+    assert planner.batch() == values(2, 5)
+    assert UID in planner.whole[name]
 
 
 def test_a_start_that_is_not_there_is_told(streams: Streams) -> None:

@@ -504,7 +504,10 @@ class World:
     def check(self):
         partitions = [node.partition for node in self.nodes]
         assert len({each.next_offset for each in partitions}) == 1
-        assert len({(each.stable_end, each.whole_end) for each in partitions}) == 1
+        assert (
+            len({(each.stable_end, each.whole_end(each.staged.decided)) for each in partitions})
+            == 1
+        )
         assert len({each.state() for each in partitions}) == 1, "another state"
         found = [self.read_all(node) for node in self.nodes]
         for node, records in zip(self.nodes, found, strict=True):

@@ -19,7 +19,15 @@ from queues.stream.staged_entries import (
     encode_said,
     is_said,
 )
+from queues.stream.staged_rows import (
+    ABANDONED_MS,
+    NODE_BYTES_MAX,
+    RENEWED_MS,
+    STAGED_BYTES_MAX,
+    StagedRows,
+)
 from queues.stream.staging import STAGED_MS, StageAnswer
+from queues.stream.tail import TailBudget
 from tests.stream.fakes import Receipt
 from tests.stream.test_on_a_log_host import Node
 from tests.support.simdisk import SimDisk
@@ -190,3 +198,50 @@ async def test_who_waits_at_a_partition_that_is_deleted_is_told():
         receipt.dropped()
     await trio.lowlevel.checkpoint()
     assert answers == [None]
+
+
+class Rows:
+    """Staged rows on a log that commits at once, with a clock by hand."""
+
+    def __init__(self):
+        self.now_ms = 0
+        self.index = 0
+        self.rows = StagedRows(self.propose, lambda: self.now_ms, TailBudget(NODE_BYTES_MAX))
+
+    def propose(self, entry, then):
+        self.index += 1
+        then(self.rows.apply(self.index, entry, 0).answer)
+
+    def stage(self, producer, chunk):
+        answers = []
+        self.rows.stage(TransactionKey(producer, 1, 0), "w", 0, chunk, answers.append)
+        return answers
+
+    def prepare(self, producer):
+        votes = []
+        wanted = (WriterRows("w", 1),)
+        self.rows.prepare(self.index, TransactionKey(producer, 1, 0), wanted, votes.append)
+        return votes
+
+
+def test_abandoned_rows_make_room_the_oldest_first_and_those_that_are_alive_stay():
+    staged, large = Rows(), chunk_of(bytes(20 * 1024 * 1024))
+    for staged.now_ms, producer in enumerate(["renewed", "first", "second"]):
+        assert staged.stage(producer, large) == [StageAnswer.STAGED]
+    staged.now_ms = 2 + RENEWED_MS
+    staged.rows.renew(TransactionKey("renewed", 1, 0), lambda _: None)
+    staged.now_ms = ABANDONED_MS + 1
+    assert staged.stage("rerun", large) == [StageAnswer.FULL]
+    staged.now_ms = ABANDONED_MS + 3
+    assert staged.stage("rerun", large) == [StageAnswer.STAGED]
+    votes = [staged.prepare(each) for each in ("first", "second", "renewed", "rerun")]
+    assert votes == [[Vote.MISSING], [Vote.YES], [Vote.YES], [Vote.YES]]
+    assert staged.stage("too much", large) == [StageAnswer.FULL], "what is prepared never goes"
+
+
+def test_nothing_is_dropped_where_that_would_not_be_room_enough():
+    staged = Rows()
+    assert staged.stage("first", chunk_of(bytes(1024))) == [StageAnswer.STAGED]
+    staged.now_ms = ABANDONED_MS + 1
+    assert staged.stage("second", chunk_of(bytes(STAGED_BYTES_MAX))) == [StageAnswer.FULL]
+    assert staged.prepare("first") == [Vote.YES]

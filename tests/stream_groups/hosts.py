@@ -169,8 +169,8 @@ class PartitionHost(Host):
         vote = self.machine.prepare(transaction, key, writers, at_ms)
         return ("voted", self.name, transaction, vote)
 
-    def apply_mark(self, markers, settled):
-        appended, dropped = self.machine.mark(markers, len(self.rows), settled)
+    def apply_mark(self, markers, _settled):
+        appended, dropped = self.machine.mark(markers, len(self.rows))
         for ref, offset, count in appended:
             assert offset == len(self.rows)
             assert count == len(self.chunks[ref])

@@ -109,11 +109,11 @@ class VisibleWhenStaged(Staging):
 class MarkerTwice(Staging):
     """A marker is carried out as often as it comes."""
 
-    def mark(self, markers, next_offset, settled):
+    def mark(self, markers, next_offset):
         done = self.__dict__.setdefault("done", {})
         again = [m for m in markers if m.number <= self.decided and m.transaction in done]
         done.update({m.transaction: self.held[m.transaction] for m in commits(markers, self)})
-        marked = super().mark(markers, next_offset, settled)
+        marked = super().mark(markers, next_offset)
         next_offset += sum(each.rows for each in marked.appended)
         for marker in again:
             for chunk in done[marker.transaction].chunks:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import queues.stream.staging as staging_module
 from queues.stream.participant import Decision, Marker, TransactionKey, Vote, WriterRows
 from queues.stream.staging import Appended, StageAnswer, StagedChunk, Staging
-from queues.stream.visibility import Visibility
+from queues.stream.visibility import COMMITS_MAX, Visibility
 
 KEY = TransactionKey("query", 0, 1)
 
@@ -39,7 +39,7 @@ def test_rows_are_appended_when_they_are_committed_in_the_order_that_was_asked_f
     staged(staging, 2, "a")
     staged(staging, 3, "a", number=1, rows=1)
     assert prepare(staging, writers=[("a", 3), ("b", 2)]) is Vote.YES
-    marked = staging.mark([marker(1, 1)], 100, 0)
+    marked = staging.mark([marker(1, 1)], 100)
     assert marked.appended == [Appended(2, 100, 2), Appended(3, 102, 1), Appended(1, 103, 2)]
     assert not marked.dropped
     assert not list(staging.refs())
@@ -50,8 +50,8 @@ def test_a_marker_that_comes_twice_appends_once():
     staging = Staging()
     staged(staging, 1)
     prepare(staging)
-    staging.mark([marker(1, 1)], 100, 0)
-    assert staging.mark([marker(1, 1)], 102, 0) == ([], [])
+    staging.mark([marker(1, 1)], 100)
+    assert staging.mark([marker(1, 1)], 102) == ([], [])
     assert staging.strays == 0
 
 
@@ -60,7 +60,7 @@ def test_writers_that_were_not_asked_for_are_dropped_by_the_commit():
     staged(staging, 1)
     staged(staging, 2, "failed attempt")
     prepare(staging)
-    marked = staging.mark([marker(1, 1)], 0, 0)
+    marked = staging.mark([marker(1, 1)], 0)
     assert [each.ref for each in marked.appended] == [1]
     assert marked.dropped == [2]
 
@@ -70,7 +70,7 @@ def test_an_abort_drops_its_writers_prepared_or_not_and_no_others():
     for ref, writer in enumerate("abc"):
         staged(staging, ref, writer)
     prepare(staging, 1, [("a", 2)])
-    marked = staging.mark([marker(1, 1, Decision.ABORT, ("a", "b"))], 0, 0)
+    marked = staging.mark([marker(1, 1, Decision.ABORT, ("a", "b"))], 0)
     assert not marked.appended
     assert sorted(marked.dropped) == [0, 1]
     assert list(staging.refs()) == [2]
@@ -101,7 +101,7 @@ def test_what_was_promised_neither_expires_nor_is_discarded():
     prepare(staging)
     assert staging.expire(10**9) == []
     assert staging.discard(KEY, ["w"]) == []
-    assert [each.ref for each in staging.mark([marker(1, 1)], 0, 0).appended] == [1]
+    assert [each.ref for each in staging.mark([marker(1, 1)], 0).appended] == [1]
 
 
 def test_stale_rows_expire_unless_something_is_added_to_their_transaction():
@@ -147,7 +147,7 @@ def test_writers_of_no_attempt_supersede_nobody():
 
 def test_a_prepare_that_came_after_its_marker_is_forgotten():
     staging = Staging()
-    staging.mark([marker(1, 1, Decision.ABORT)], 0, 0)
+    staging.mark([marker(1, 1, Decision.ABORT)], 0)
     staged(staging, 7)
     prepare(staging, 1)
     assert staging.forget(1) == [7]
@@ -157,7 +157,7 @@ def test_a_prepare_that_came_after_its_marker_is_forgotten():
 
 def test_a_commit_of_what_is_not_held_is_counted():
     staging = Staging()
-    assert staging.mark([marker(1, 1)], 0, 0) == ([], [])
+    assert staging.mark([marker(1, 1)], 0) == ([], [])
     assert staging.strays == 1
 
 
@@ -181,12 +181,12 @@ def test_a_checkpoint_is_the_whole_state():
     staged(staging, 3, key=KEY._replace(sequence=2))
     prepare(staging, 4, [("a", 2)])
     prepare(staging, 5, [("w", 2)], key=KEY._replace(sequence=2))
-    staging.mark([marker(6, 5, key=KEY._replace(sequence=2))], 50, 2)
+    staging.mark([marker(6, 5, key=KEY._replace(sequence=2))], 50)
     copy = Staging.decode(staging.encode())
     assert copy.encode() == staging.encode()
     assert (copy.decided, copy.size_bytes) == (6, 20)
     assert copy.visibility.end(2, 60) == 50
-    assert copy.mark([marker(7, 4)], 60, 6) == staging.mark([marker(7, 4)], 60, 6)
+    assert copy.mark([marker(7, 4)], 60) == staging.mark([marker(7, 4)], 60)
 
 
 def test_a_reader_waits_for_no_transaction_that_is_everywhere():
@@ -194,18 +194,24 @@ def test_a_reader_waits_for_no_transaction_that_is_everywhere():
     visibility.committed(1, 10)
     visibility.committed(4, 20)
     assert [visibility.end(settled, 30) for settled in (0, 1, 3, 4)] == [10, 20, 20, 30]
-    visibility.settle(2)
-    assert [visibility.end(settled, 30) for settled in (1, 2, 4)] == [None, 20, 30]
-    assert len(visibility) == 1
+
+
+def test_of_many_commits_only_the_last_are_remembered():
+    visibility = Visibility()
+    for number in range(1, COMMITS_MAX + 4):
+        visibility.committed(number, 10 * number)
+    assert visibility.forgotten == 3
+    assert [visibility.end(settled, 9999) for settled in (2, 3, 4)] == [None, 40, 50]
+    copy = Visibility.of_rows(*visibility.rows())
+    assert copy.rows() == visibility.rows()
 
 
 @settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4)), max_size=20),
     st.integers(0, 40),
-    st.integers(0, 40),
 )
-def test_a_cut_holds_all_commits_up_to_it_and_none_above(commits, told, asked):
+def test_a_cut_holds_all_commits_up_to_it_and_none_above(commits, asked):
     visibility = Visibility()
     log = []  # the number of the decision of each record
     number = 0
@@ -213,9 +219,5 @@ def test_a_cut_holds_all_commits_up_to_it_and_none_above(commits, told, asked):
         number += step
         visibility.committed(number, len(log))
         log += [number] * rows
-    visibility.settle(told)
     end = visibility.end(asked, len(log))
-    if asked < told:
-        assert end is None
-    else:
-        assert log[:end] == [each for each in log if each <= asked]
+    assert log[:end] == [each for each in log if each <= asked]

@@ -1,5 +1,6 @@
 """One log for machines on several nodes, and clocks and vhosts for what stands on them."""
 
+from functools import partial
 from types import SimpleNamespace
 
 from broker.streams.group_host import GroupHost
@@ -27,11 +28,13 @@ class SharedLog:
         self.proposed = []
         self.leader = None
         self.checkpoints = {}
+        self.late = {}  # nodes that lag: entries that they have not applied
 
     def member(self, node):
         return Member(self, node)
 
     def elect(self, node):
+        self.catch_up(node)
         self.leader = node
         self.machines[node].lead()
 
@@ -60,9 +63,26 @@ class SharedLog:
             for node, machine in self.machines.items():
                 if node == self.leader:
                     machine.applied(len(self.entries))
+                elif node in self.late:
+                    self.late[node].append((len(self.entries), entry))
                 else:
                     machine.apply(len(self.entries), entry)
         return moved
+
+    def catch_up(self, node, count=None):
+        """Apply what a node lacks, all of it by default: then it lags no more."""
+        waiting = self.late.get(node, [])
+        for index, entry in waiting[:count]:
+            self.machines[node].apply(index, entry)
+        if count is None:
+            self.late.pop(node, None)
+        else:
+            del waiting[:count]
+
+    def begin_anew(self, node):
+        """The node has lost its log, and gets it once more."""
+        assert self.machines[node].begin_anew()
+        self.late[node] = list(enumerate(self.entries, 1))
 
 
 class Member:
@@ -120,6 +140,7 @@ class Cluster:
         self.clock = Clock()
         self.off_loop = ByHand()
         self.names = nodes
+        self.behind = set()  # nodes that do not have all definitions
         self.logs = {name: SharedLog() for name in (OFFSETS_STREAM, "transactions", *streams)}
         self.groups, self.transactions, self.vhosts = {}, {}, {}
         for name in nodes:
@@ -128,6 +149,8 @@ class Cluster:
             )
             node = SimpleNamespace(timers=self.clock, vhosts={VHOST: self.vhosts[name]})
             self.groups[name] = GroupHost(node, replicated=True)
+            definitions = partial(self.definitions, name)
+            self.groups[name].books[VHOST].definitions = definitions
             self.groups[name].start()
 
             def join(vhost, uid, make, name=name):
@@ -135,9 +158,18 @@ class Cluster:
                 log.machines[name] = make(log.member(name))
 
             self.transactions[name] = TransactionHost(
-                node, self.groups[name], None, lost_logs=False, join=join, elsewhere=self
+                node,
+                self.groups[name],
+                None,
+                lost_logs=False,
+                join=join,
+                elsewhere=self,
+                definitions=definitions,
             )
             self.transactions[name].start()
+
+    def definitions(self, node, then):
+        then(ConnectionError("the definitions are being read") if node in self.behind else None)
 
     @property
     def streams(self):
@@ -146,6 +178,7 @@ class Cluster:
     def stream(self, node, name):
         options = parse_stream_options({"x-queue-type": "stream"})
         stream = Stream(name, self.clock, options, arguments={})
+        stream.uid = name.encode()
         log = self.logs[name]
 
         def make(number, end):

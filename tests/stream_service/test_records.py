@@ -11,6 +11,7 @@ from broker.protocol.stream_errors import OffsetOutOfRangeError
 from broker.protocol.stream_wire import UNKNOWN_OFFSET, Status
 from clients.stream_conversation import Fetched
 from clients.stream_errors import RefusedError
+from clients.stream_questions import identities
 from clients.streams import connect
 from tests.support.frames import Queue
 from tests.support.streams import bodies, fill, numbers, offsets, partitions, read
@@ -189,6 +190,27 @@ def test_each_stream_of_a_metadata_request_has_its_own_status(client, stream, ch
         (stream, Status.OK, 1),
         ("no such stream", Status.STREAM_NOT_FOUND, 0),
     ]
+
+
+def test_a_stream_that_is_declared_again_has_another_uid(client, stream, channel):
+    def uid() -> str:
+        return client.connection.run(identities([stream, "no such stream"]))[stream]
+
+    first = uid()
+    assert uid() == first
+    channel.rpc(Queue.Delete(queue=stream))
+    assert client.connection.run(identities([stream])) == {}
+    channel.declare_queue(stream, durable=True, arguments={"x-queue-type": "stream"})
+    assert uid() not in ("", first)
+
+
+def test_a_group_has_no_offsets_in_a_stream_that_is_declared_again(client, stream, channel):
+    group, position = f"group of {stream}", wire.Position(wire.Partition(stream, 0), 5)
+    client.connection.ask(wire.ResetOffsets(group, (position,)), wire.Empty)
+    assert [each.offset for each in client.committed(group).values()] == [5]
+    channel.rpc(Queue.Delete(queue=stream))
+    channel.declare_queue(stream, durable=True, arguments={"x-queue-type": "stream"})
+    assert client.committed(group) == {}
 
 
 def test_offsets_are_found_by_place_and_by_time(client, declare):

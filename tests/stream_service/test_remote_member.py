@@ -226,3 +226,53 @@ def test_nothing_is_committed_of_a_stream_that_is_deleted(scene):
     scene.wait()
     assert scene.committed() == [0], "a stream of its name would begin elsewhere"
     assert scene.cluster.groups["a"].books[VHOST].groups["g"].members() == []
+
+
+def test_without_a_word_from_its_group_for_some_beats_it_pauses(scene):
+    """Whoever has the groups next may give its partition to another at once."""
+    scene.publish(b"1")
+    consumer = scene.consume("b")
+    scene.ack(consumer, 1)
+    scene.wait()
+    scene.cluster.logs[OFFSETS_STREAM].depose()
+    scene.wait(5000)
+    scene.publish(b"2")
+    assert values(consumer) == [b"1"]
+    scene.cluster.elect(OFFSETS_STREAM, "c")
+    scene.wait()
+    assert values(consumer) == [b"1", b"2"]
+
+
+def test_it_goes_on_where_it_paused_if_nothing_has_moved(scene):
+    scene.publish(b"1", b"2")
+    consumer = scene.consume("b")
+    scene.ack(consumer, 1)
+    scene.wait()
+    routes = scene.groups["b"]._service._routes
+    found, routes.leader_of = routes.leader_of, lambda _: None  # its node is cut off
+    scene.wait(5000)
+    scene.publish(b"3")
+    assert values(consumer) == [b"1", b"2"]
+    routes.leader_of = found
+    scene.wait()
+    assert values(consumer) == [b"1", b"2", b"3"], "what it holds unacked does not come again"
+
+
+def test_what_a_lost_holder_may_have_had_is_flagged_though_this_replica_lags(scene):
+    scene.publish(b"1")
+    first = scene.consume("b")
+    log = scene.cluster.logs["s"]
+    log.late["c"] = []
+    scene.publish(b"2", b"3")
+    assert values(first) == [b"1", b"2", b"3"]
+    stream = scene.cluster.vhosts["c"].queues["s"]
+    stream.partitions[0].ask_end = lambda then: then(scene.cluster.partition("a", "s").next_offset)
+    scene.groups["b"]._service._routes.leader_of = lambda _: None  # its node is cut off
+    second = scene.consume("c", tag="d")
+    group = scene.cluster.groups["a"].books[VHOST].groups["g"]
+    while not next(each.assigned for each in group.members() if each.member[0] == "d"):
+        scene.wait(100)
+    log.catch_up("c")
+    scene.wait()
+    assert values(second) == [b"1", b"2", b"3"]
+    assert all(second.sink.redelivered)

@@ -5,35 +5,24 @@ import pytest
 from broker.protocol import stream_messages as wire
 from broker.protocol.chunk import encode_chunk
 from broker.protocol.stream_fields import MalformedError
-from broker.protocol.stream_wire import Operation, Refused, Status
+from broker.protocol.stream_wire import Operation, Status
 from broker.streams.producer_registry import ProducerRegistry
 from broker.streams.routed_service import RoutedService, decode_forwarded, encode_forwarded
-from broker.streams.service import Caller
 from queues.stream.names import OFFSETS_STREAM
 from queues.stream.producers import ProducerId
 from queues.stream.staged_rows import Lost
+from tests.stream_service.asking import (
+    CALLER,
+    Told,
+    commit,
+    commit_offset,
+    fetch_offset,
+    join,
+    opened,
+    stage,
+    whole_end,
+)
 from tests.stream_service.shared_log import VHOST, Cluster, SharedLog
-
-CALLER = Caller(VHOST, "guest")
-
-
-class Told(list):
-    """What was answered, once."""
-
-    def __call__(self, answer):
-        assert not self, "answered twice"
-        self.append(answer)
-
-    @property
-    def only(self):
-        (answer,) = self
-        return answer
-
-    @property
-    def status(self):
-        assert isinstance(self.only, Refused), self.only
-        return self.only.status
-
 
 # Producer ids
 
@@ -75,27 +64,6 @@ def test_no_producer_id_is_given_twice_by_two_nodes():
 
 
 # Groups
-
-
-def join(cluster, node, group="g", streams=("s",)):
-    told = Told()
-    request = wire.Join(group, "me", "", "", streams)
-    cluster.groups[node].join(CALLER, request, told)
-    return told
-
-
-def commit_offset(cluster, node, member, generation, offset):
-    told = Told()
-    positions = (wire.Position(wire.Partition("s", 0), offset, ""),)
-    request = wire.CommitOffsets("g", member, generation, positions)
-    cluster.groups[node].commit_offsets(CALLER, request, told)
-    return told
-
-
-def fetch_offset(cluster, node):
-    told = Told()
-    cluster.groups[node].fetch_offsets(CALLER, wire.FetchOffsets("g", ()), told)
-    return told
 
 
 @pytest.fixture
@@ -172,28 +140,6 @@ def test_members_that_are_silent_are_given_up_by_the_leader_only(cluster):
 # Transactions
 
 
-def stage(cluster, node, key, values, number=0):
-    told = Told()
-    count = len(values)
-    chunk = encode_chunk([None] * count, values, [b""] * count, cluster.clock.now_ms())
-    cluster.transactions[node].stage(CALLER, wire.Stage(key, "s", 0, "w", number, chunk), told)
-    return told
-
-
-def commit(cluster, node, key, rows, groups=()):
-    told = Told()
-    parts = (wire.PartitionPart(wire.Partition("s", 0), (wire.WriterRows("w", rows),)),)
-    cluster.transactions[node].commit(CALLER, wire.Commit(key, parts, groups), told)
-    return told
-
-
-def opened(cluster, node="a"):
-    told = Told()
-    cluster.transactions[node].open_transactions(CALLER, wire.OpenTransactions("p"), told)
-    cluster.settle()
-    return wire.Key("p", told.only.epoch, 0)
-
-
 def test_a_transaction_is_whole_on_every_node_wherever_its_parts_lead(cluster):
     key = opened(cluster)
     cluster.logs["s"].depose()
@@ -210,7 +156,7 @@ def test_a_transaction_is_whole_on_every_node_wherever_its_parts_lead(cluster):
     for node in cluster.names:
         assert cluster.values(node, "s") == [b"x", b"y"]
         partition = cluster.partition(node, "s")
-        assert partition.whole_end == partition.stable_end == 2
+        assert whole_end(cluster, node, "s") == partition.stable_end == 2
     assert [each.offset for each in fetch_offset(cluster, "c").only.offsets] == [2]
 
 
@@ -288,13 +234,12 @@ def test_a_cut_waits_for_the_replicas_of_its_own_node():
     cluster.transactions["a"].commit(CALLER, wire.Commit(key, parts, ()), told)
     cluster.settle()
     assert told.only.rows == 2
-    assert cluster.partition("a", "s").whole_end == 1
+    assert whole_end(cluster, "a", "s") == 1
     assert cluster.partition("b", "s").next_offset == 1
-    assert cluster.partition("b", "s").whole_end == 0, "the other half is not here yet"
+    assert whole_end(cluster, "b", "s") == 0, "the other half is not here yet"
     for index, entry in enumerate(cluster.logs["t"].entries[at:], at + 1):
         held.apply(index, entry)
-    cluster.clock.pass_by(1000)
-    assert cluster.partition("b", "s").whole_end == 1
+    assert whole_end(cluster, "b", "s") == 1
 
 
 # Requests
@@ -328,7 +273,15 @@ class Local:
             for part in (groups, transactions):
                 if hasattr(part, name):
                     setattr(self, name, getattr(part, name))
-        for name in ("metadata", "list_streams", "offset_for", "fetch", "watch", "append"):
+        for name in (
+            "metadata",
+            "identify",
+            "list_streams",
+            "offset_for",
+            "fetch",
+            "watch",
+            "append",
+        ):
             setattr(self, name, None)
         self.allocate_producer = None
 

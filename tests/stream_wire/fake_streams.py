@@ -150,6 +150,15 @@ class FakeStreams:
         )
         return wire.StreamMetadata(name, Status.OK, partitions)
 
+    def identify(self, caller, request, then):
+        found = [
+            wire.StreamIdentity(name, Status.OK, f"uid of {name}")
+            if name in self.streams
+            else wire.StreamIdentity(name, Status.STREAM_NOT_FOUND, "")
+            for name in request.streams
+        ]
+        then(wire.Identities(tuple(found)))
+
     def list_streams(self, caller, request, then):
         listed = [wire.StreamListed(name, len(each)) for name, each in sorted(self.streams.items())]
         then(wire.StreamList(tuple(listed)))

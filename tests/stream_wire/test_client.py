@@ -57,6 +57,7 @@ def test_a_url_may_name_several_nodes():
     address = Address.of_url("amqp://me:p%40ss@a:1,b,[::1]:3/v")
     assert address.nodes == [("a", 1), ("b", 5672), ("::1", 3)]
     assert (address.user, address.password, address.vhost) == ("me", "p@ss", "v")
+    assert "p@ss" not in repr(address)
 
 
 def test_a_wrong_password_is_told(door):

@@ -195,6 +195,18 @@ def test_metadata_tells_of_all_partitions_and_of_what_is_not_there(door):
     assert door.streams.callers == {Caller("/", "guest")}
 
 
+def test_streams_are_known_by_their_uids(door):
+    for name in ("open", "closed"):
+        door.call(door.streams.declare, name)
+    with door.logged_in("reader", "secret") as client:
+        answer = client.ask(2, wire.Identify(("closed", "open", "openly missing")))
+        assert wire.decode_body(wire.Identities, answer.body).streams == (
+            wire.StreamIdentity("closed", Status.ACCESS_REFUSED, ""),
+            wire.StreamIdentity("open", Status.OK, "uid of open"),
+            wire.StreamIdentity("openly missing", Status.STREAM_NOT_FOUND, ""),
+        )
+
+
 def test_permissions_are_those_for_queues(door):
     for name in ("open", "closed"):
         door.call(door.streams.declare, name)

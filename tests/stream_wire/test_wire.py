@@ -59,6 +59,8 @@ FIELDS = {
     wire.MetadataAnswer: (
         many(st.builds(wire.StreamMetadata, TEXTS, U16, many(PARTITION_METADATA))),
     ),
+    wire.Identify: (many(TEXTS),),
+    wire.Identities: (many(st.builds(wire.StreamIdentity, TEXTS, U16, TEXTS)),),
     wire.StreamList: (many(st.builds(wire.StreamListed, TEXTS, U32)),),
     wire.OffsetFor: (TEXTS, st.integers(0, 255), I64, many(U32)),
     wire.OffsetsFound: (many(st.builds(wire.PartitionOffset, U32, U64)),),

@@ -3,6 +3,7 @@
 import pika
 import pytest
 
+from broker.topics.sessions import UNRETURNED_MAX
 from clients.streams import connect
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
@@ -245,3 +246,21 @@ def test_consumers_of_a_topic_that_is_deleted_are_told(web: Web, topic: str, gro
     assert web.call("DELETE", f"admin/topics/{topic}").status == 204
     answer = web.call("GET", f"topics/{topic}/consume", group=group, session=member.session)
     assert (answer.status, answer.json["code"]) == (404, "stream_not_found")
+
+
+def test_a_client_that_never_sends_its_session_back_does_not_fill_the_group(
+    web: Web, broker: BrokerProcess, make_topic: MakeTopic, group: str
+):
+    topic = make_topic(4)
+    steady = Member(web, topic, group)
+    steady.poll()
+    steady.poll()
+    for _ in range(30):
+        web.consume(topic, group)
+
+    def members() -> int:
+        with connect(broker.amqp_url(), name="a test") as client:
+            return len(client.describe_group(group).members)
+
+    eventually(lambda: members() <= UNRETURNED_MAX + 1, "those without a session to leave")
+    steady.poll()  # it is still one of them

@@ -163,3 +163,12 @@ def test_a_long_poll_is_woken_by_a_record(web: Web, other_web: Web, topic: str, 
     other_web.produce(topic, b"news")
     thread.join(120)
     assert values(got) == [b"news"]
+
+
+def test_a_key_that_is_no_text_reaches_amqp_consumers_as_bytes(web: Web, amqp, topic: str):
+    body = {"key": encoded(b"\xff\x00"), "keyEncoding": "base64", "value": encoded(b"v")}
+    web.ask("POST", f"topics/{topic}/produce", body)
+    arguments = {"x-stream-offset": "first"}
+    _, properties, _ = next(amqp.consume(topic, arguments=arguments, inactivity_timeout=30))
+    assert bytes(properties.headers["x-partition-key"]) == b"\xff\x00"
+    amqp.cancel()
