@@ -28,6 +28,10 @@ class FencedError(RefusedError):
     """Another process took over under the same name: this one has to end."""
 
 
+class StreamReplacedError(RefusedError):
+    """The stream was deleted and declared again: offsets of the former mean nothing in this one."""
+
+
 _FENCED: Final = frozenset(
     {Status.PRODUCER_FENCED, Status.MEMBER_FENCED, Status.TRANSACTION_FENCED}
 )
@@ -42,4 +46,6 @@ def error_of(refused: Refused, offset: int | None = None) -> StreamError:
     if refused.status == Status.OFFSET_OUT_OF_RANGE and offset is not None:
         first, following = refused.numbers
         return OffsetOutOfRangeError(offset, first, following)
+    if refused.status == Status.STREAM_REPLACED:
+        return StreamReplacedError(refused)
     return FencedError(refused) if refused.status in _FENCED else RefusedError(refused)

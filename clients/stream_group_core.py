@@ -15,7 +15,7 @@ from clients.stream_conversation import Fetched
 from clients.stream_errors import ConnectionLostError, RefusedError
 from clients.stream_membership import Membership
 from clients.stream_plans import Alone, Ask, Call, Plan
-from clients.stream_questions import committed, offsets
+from clients.stream_questions import committed, identities, offsets
 from clients.stream_reader import FETCH_BYTES, Slice, slices
 
 HEARTBEAT_S: Final = 3.0  # many within a session's time-out
@@ -64,6 +64,7 @@ class GroupCore:
         self.membership = Membership(group, streams, label=label, instance=instance)
         self.positions: dict[wire.Partition, int] = {}
         self._reading: dict[wire.Partition, int] = {}  # where to read on
+        self._uids: dict[str, str] = {}  # of streams: offsets belong to one, not to a name
         self._followed: wire.Assignment | None = None
         self._listeners = listeners
         self._start = start
@@ -148,6 +149,7 @@ class GroupCore:
         """Where the group left off."""
         if not partitions:
             return {}
+        self._uids |= yield from identities(sorted({each.stream for each in partitions}))
         known = yield from committed(self.group, partitions)
         starts = {partition: each.offset for partition, each in known.items()}
         for partition in partitions:
@@ -168,10 +170,14 @@ class GroupCore:
         fair = AHEAD_BYTES_MAX // max(1, len(self.positions))
         size = max(1, min(self._fetch_bytes, fair))
         return [
-            (each, wire.Fetch(*each, self._reading[each], END, size, 1, wait_ms))
+            (each, self._fetch(each, size, wait_ms))
             for each in self.positions
             if under_way.get(each, END) > self._reading[each]
         ]
+
+    def _fetch(self, partition: wire.Partition, size: int, wait_ms: int) -> wire.Fetch:
+        uid = self._uids.get(partition.stream, "")
+        return wire.Fetch(*partition, self._reading[partition], END, size, 1, wait_ms, uid)
 
     def came(self, partition: wire.Partition, asked: int, fetched: Fetched) -> Polled | None:
         """What is new of it; None if it is not this member's, was put back, or nothing came."""

@@ -9,6 +9,7 @@ from broker.protocol.stream_wire import END
 from clients.stream_connection import StreamConnection
 from clients.stream_conversation import Fetched
 from clients.stream_errors import ConnectionLostError
+from clients.stream_questions import identities
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +51,7 @@ class Span(NamedTuple):
     end: int
     wait_ms: int  # 0: it ends where the stream does
     fetch_bytes: int
+    uid: str = ""  # of the stream; empty: not known
 
     @classmethod
     def of(
@@ -76,6 +78,7 @@ class Span(NamedTuple):
             self.fetch_bytes,
             min_bytes,
             self.wait_ms,
+            self.uid,
         )
 
     def is_over(self, offset: int, resume: int) -> bool:
@@ -91,7 +94,8 @@ class Reader:
     """From an offset on, up to `end`; without one up to what is written now, or on for ever.
 
     It asks for more while what came is worked on. `offset` is where it reads on: after a record or
-    a chunk was given out, behind it.
+    a chunk was given out, behind it. A stream that is deleted and declared again meanwhile is
+    another one: StreamReplacedError.
     """
 
     def __init__(
@@ -105,16 +109,24 @@ class Reader:
         follow: bool = False,
         wait_ms: int | None = None,
         fetch_bytes: int = FETCH_BYTES,
+        uid: str | None = None,
     ) -> None:
-        """With `wait_ms` 0 it gives up before an `end` that is not there yet."""
+        """With `wait_ms` 0 it gives up before an `end` that is not there yet.
+
+        `uid`: which stream of that name is meant; None: the one that is there when reading begins.
+        """
         self.stream = stream
         self.partition = partition
         self.offset = offset
         self._connection = connection
+        self._uid = uid
         self._span = Span.of(stream, partition, end, fetch_bytes, wait_ms, follow=follow)
 
     def slices(self) -> Iterator[Slice]:
         """Chunks as they are stored, and which of their records are meant."""
+        if self._uid is None:
+            self._uid = self._connection.run(identities((self.stream,))).get(self.stream, "")
+        self._span = self._span._replace(uid=self._uid)
         span, asked = self._span, None
         try:
             while self.offset < span.end:

@@ -9,7 +9,7 @@ from broker.protocol.chunk import Record
 from broker.protocol.stream_wire import Status
 from clients.stream_conversation import Fetched
 from clients.stream_errors import ConnectionLostError, RefusedError
-from clients.stream_questions import offsets
+from clients.stream_questions import identities, offsets
 from clients.stream_reader import FETCH_BYTES, Slice, Span, slices
 from clients.trio_stream_connection import StreamLine
 from clients.trio_stream_link import came
@@ -29,7 +29,8 @@ class Reader:
 
     It asks for more while what came is worked on. `offset` is where it reads on: behind the record
     or the chunk that was given out last; None before it has looked for its place. Cancelled, it has
-    lost nothing and goes on there.
+    lost nothing and goes on there. A stream that is deleted and declared again meanwhile is another
+    one: StreamReplacedError.
     """
 
     def __init__(
@@ -108,6 +109,8 @@ class Reader:
         return self._pieces.popleft()
 
     async def _start(self) -> int:
+        uids = await self._line.run(identities((self.stream,)))
+        self._span = self._span._replace(uid=uids.get(self.stream, ""))
         place = self._place
         if not isinstance(place, str):
             return place

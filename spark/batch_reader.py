@@ -1,7 +1,7 @@
 """spark.read: everything between two places, once."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -25,15 +25,15 @@ class BatchReader(DataSourceReader):
         self._losses = Losses(options.fail_on_data_loss)
 
     def partitions(self) -> list[InputPartition]:
-        starts, ends = connections.ask(self._options.broker, self._bounds)
-        return [*split(ranges(starts, ends), self._options.min_partitions)]
+        found = connections.ask(self._options.broker, self._bounds)
+        return [*split(ranges(*found), self._options.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Range):  # Spark's own, where there is nothing to read
             return iter(())
         return read_range(self._options.broker, self._losses, self._columns, partition)
 
-    def _bounds(self, client: StreamClient) -> tuple[Offsets, Offsets]:
+    def _bounds(self, client: StreamClient) -> tuple[Offsets, Offsets, Mapping[str, str]]:
         options = self._options
         seen = look(options.subscription, client)
         for missing in seen.missing:
@@ -52,4 +52,4 @@ class BatchReader(DataSourceReader):
             if start < min(first, ends[each]):
                 self._losses.overtaken(each, start, first)
                 starts[each] = first
-        return starts, ends
+        return starts, ends, seen.uids

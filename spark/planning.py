@@ -1,7 +1,7 @@
 """How much of each partition a micro-batch takes, and how ranges of offsets become tasks."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ class Range(InputPartition):
     partition: Partition
     start: int
     end: int
+    uid: str = ""  # of the stream; empty where the broker does not tell
 
     @property
     def rows(self) -> int:
@@ -38,7 +39,7 @@ def split(ranges: Iterable[Range], tasks_min: int) -> list[Range]:
 
 def _pieces(whole: Range, count: int) -> list[Range]:
     bounds = [whole.start + whole.rows * place // count for place in range(count + 1)]
-    return [Range(whole.partition, start, end) for start, end in pairwise(bounds) if start < end]
+    return [replace(whole, start=start, end=end) for start, end in pairwise(bounds) if start < end]
 
 
 def share(wanted: Mapping[K, int], limit: int, turn: int = 0) -> dict[K, int]:
@@ -104,5 +105,10 @@ def total(starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> int
     return sum(max(0, end - starts[each]) for each, end in ends.items())
 
 
-def ranges(starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> Sequence[Range]:
-    return [Range(each, starts[each], end) for each, end in sorted(ends.items())]
+def ranges(
+    starts: Mapping[Partition, int], ends: Mapping[Partition, int], uids: Mapping[str, str]
+) -> Sequence[Range]:
+    return [
+        Range(each, starts[each], end, uids.get(each.stream, ""))
+        for each, end in sorted(ends.items())
+    ]

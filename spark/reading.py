@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from broker.protocol.stream_errors import OffsetOutOfRangeError
 from broker.protocol.stream_wire import Status
-from clients.stream_errors import ConnectionLostError, RefusedError
+from clients.stream_errors import ConnectionLostError, RefusedError, StreamReplacedError
 from clients.stream_reader import Reader, Slice
 from spark.addressing import Broker
 from spark.arrow_rows import ArrowRows
@@ -53,7 +53,11 @@ class _Pieces:
     def __iter__(self) -> Iterator[Slice]:
         while self._offset < self._part.end:
             reader = client(self._broker).reader(
-                *self._part.partition, self._offset, end=self._part.end, wait_ms=0
+                *self._part.partition,
+                self._offset,
+                end=self._part.end,
+                wait_ms=0,
+                uid=self._part.uid,
             )
             try:
                 yield from self._of(reader)
@@ -78,6 +82,9 @@ class _Pieces:
         if isinstance(error, OffsetOutOfRangeError) and error.offset < error.first_offset:
             self._losses.overtaken(partition, error.offset, error.first_offset)
             self._offset = min(error.first_offset, self._part.end)
+        elif isinstance(error, StreamReplacedError):
+            self._losses.replaced(partition.stream)
+            self._offset = self._part.end
         elif isinstance(error, RefusedError) and error.status in _GONE:
             self._losses.no_longer_there(f"{partition.stream!r} partition {partition.number}")
             self._offset = self._part.end

@@ -183,7 +183,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = {
             each: self._from(each, known.get(each), starts, stop) for each, stop in moved.items()
         }
-        return split(ranges(found, moved), self._options.min_partitions)
+        uids = {**seen.uids, **planned}
+        return split(ranges(found, moved, uids), self._options.min_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)

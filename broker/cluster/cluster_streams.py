@@ -154,7 +154,12 @@ class ClusterStreams:
             definitions=self._definitions_barrier,
         )
         local = StreamsService(
-            node.vhosts, producers, groups, self._transactions, self._leader_address
+            node.vhosts,
+            producers,
+            groups,
+            self._transactions,
+            self._leader_address,
+            self._definitions_barrier,
         )
         self.service = RoutedService(local, self)
 

@@ -117,7 +117,18 @@ def _write_rest(pieces: list[Buffer], value: bytes) -> None:
     pieces.append(value)
 
 
+def _write_last_text(pieces: list[Buffer], value: str) -> None:
+    if value:
+        _write_text(pieces, value)
+
+
+def _read_last_text(cursor: Cursor) -> str:
+    return _read_text(cursor) if cursor.left else ""
+
+
 TEXT: Final = Field(_write_text, _read_text)
+# At the end of a message that earlier versions had without it: left out if it is empty.
+LAST_TEXT: Final = Field(_write_last_text, _read_last_text)
 FLAG: Final = Field(_write_flag, _read_flag)
 BLOB: Final = Field(_write_blob, lambda cursor: bytes(cursor.take(U32.read(cursor))))
 REST: Final = Field(_write_rest, lambda cursor: bytes(cursor.take(cursor.left)))

@@ -11,6 +11,7 @@ from broker.protocol.stream_fields import (
     BLOB,
     FLAG,
     I64,
+    LAST_TEXT,
     REST,
     TEXT,
     U8,
@@ -143,6 +144,7 @@ class Fetch(NamedTuple):
     max_bytes: int
     min_bytes: int  # wait until there is so much …
     wait_ms: int  # … or this time is over
+    uid: str = ""  # of the stream that is meant; empty: whichever has the name
 
 
 class FetchHead(NamedTuple):
@@ -360,7 +362,7 @@ _LAYOUTS: Final[dict[type, tuple[Field[Any], ...]]] = {
     StreamList: (list_of(record(StreamListed, TEXT, U32)),),
     OffsetFor: (TEXT, U8, I64, list_of(U32)),
     OffsetsFound: (list_of(record(PartitionOffset, U32, U64)),),
-    Fetch: (TEXT, U32, U64, U64, U32, U32, U32),
+    Fetch: (TEXT, U32, U64, U64, U32, U32, U32, LAST_TEXT),
     FetchHead: (U64, U64, U64, U64),
     Append: (TEXT, U32, REST),
     Appended: (FLAG, U64),

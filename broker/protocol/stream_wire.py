@@ -97,6 +97,7 @@ class Status(IntEnum):
     OFFSET_OUT_OF_RANGE = 22
     CORRUPT_CHUNK = 23
     STREAM_DAMAGED = 24
+    STREAM_REPLACED = 25
     # Producers
     PRODUCER_FENCED = 30
     OUT_OF_ORDER = 31

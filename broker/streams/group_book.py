@@ -134,9 +134,8 @@ class GroupBook:
             try:
                 for chunk in result.chunks:
                     records = chunk.slice(offset, chunk.header.end_offset)
-                    replay_into(
-                        self.groups, [Record(each.key or b"", each.value) for each in records]
-                    )
+                    read = [Record(each.key or b"", each.value) for each in records]
+                    replay_into(self.groups, read, identify=self._uid_of)
             except UnknownRecordError as error:
                 self._fail(str(error))
                 return
@@ -146,9 +145,11 @@ class GroupBook:
             partition.reader.read(offset, LOAD_BYTES, loaded)
         else:
             self._look_around()
-            self._ready()
-            if self.on_loaded is not None:
-                self.on_loaded()
+
+    def _all_read(self) -> None:
+        self._ready()
+        if self.on_loaded is not None:
+            self.on_loaded()
 
     def _look_around(self) -> None:
         """What happened to streams without a word to the groups; what a lost life may have sent."""
@@ -159,10 +160,14 @@ class GroupBook:
                 if found is not None:
                     self.seen[group.name, partition] = found.next_offset
                 missing |= partition.stream not in self._vhost.queues
+        if any(group.replaced() for group in self.groups.values()):
+            self._look_for_missing(self._all_read)  # nobody may go on by such offsets
+            return
         if missing:
-            self._look_for_missing()
+            self._look_for_missing(_nothing)
+        self._all_read()
 
-    def _look_for_missing(self) -> None:
+    def _look_for_missing(self, then: Callable[[], None]) -> None:
         """Offsets go with their stream, once it is sure that this node does not merely lag."""
         loads = self._loads
 
@@ -170,12 +175,15 @@ class GroupBook:
             if loads != self._loads:
                 return
             if error is not None:
-                self.call_in(TICK_MS, self._look_for_missing)
+                self.call_in(TICK_MS, lambda: self._look_for_missing(then))
                 return
             for group in self.groups.values():
                 for stream in {each.stream for each in group.offsets} - self._vhost.queues.keys():
                     group.set_partitions(stream, 0, self.now_ms())
+                for stream in group.replaced():
+                    group.drop_offsets(stream)
                 self.write(group)
+            then()
 
         self.definitions(passed)
 
@@ -214,8 +222,12 @@ class GroupBook:
         if found is None:
             if len(self.groups) >= GROUPS_MAX:
                 raise GroupFullError(f"vhost {self._vhost.name} has {GROUPS_MAX} groups")
-            found = self.groups[name] = ConsumerGroup(name)
+            found = self.groups[name] = ConsumerGroup(name, identify=self._uid_of)
         return found
+
+    def _uid_of(self, stream: str) -> bytes:
+        found = self._vhost.queues.get(stream)
+        return found.uid if isinstance(found, Stream) else b""
 
     def subscribed(self, group: ConsumerGroup, streams: Iterable[str]) -> None:
         """Tell a group of the streams that it is about."""

@@ -8,6 +8,7 @@ from broker.protocol import stream_messages as wire
 from broker.protocol.chunk import ABORT_MARK, COMMIT_MARK, TRANSACTIONAL, Producer, read_header
 from broker.protocol.stream_errors import CorruptChunkError, OffsetOutOfRangeError, StreamError
 from broker.protocol.stream_wire import UNKNOWN_OFFSET, Refused, Status
+from broker.streams.group_book import Barrier, at_once
 from broker.streams.host import partition_uid
 from broker.streams.service import Caller, Found, Then
 from broker.vhost import VHost
@@ -39,12 +40,15 @@ class Records:
         vhosts: Mapping[str, VHost],
         settled: Callable[[str, Stream], int],
         leader_address: Callable[[bytes], str] = lambda _: "",
+        definitions: Barrier = at_once,
     ) -> None:
         """`leader_address`: where a partition is led, by its uid; empty if that is here.
 
         `settled`: up to which decision the transactions of a vhost's stream are whole here.
+        `definitions` is passed before a stream counts as another one than was meant.
         """
         self._settled = settled
+        self._definitions = definitions
         self._vhosts = vhosts
         self._leader_address = leader_address
 
@@ -80,14 +84,20 @@ class Records:
         return wire.StreamMetadata(name, Status.OK, tuple(partitions))
 
     def identify(self, caller: Caller, request: wire.Identify, then: Then[wire.Identities]) -> None:
-        found = [(name, self._stream(caller, name)) for name in request.streams]
-        identities = [
-            wire.StreamIdentity(name, stream.status, "")
-            if isinstance(stream, Refused)
-            else wire.StreamIdentity(name, Status.OK, stream.uid.hex())
-            for name, stream in found
-        ]
-        then(wire.Identities(tuple(identities)))
+        def answer(error: Exception | None) -> None:
+            if error is not None:
+                then(_unknown_definitions(error))
+                return
+            found = [self._identity(caller, name) for name in request.streams]
+            then(wire.Identities(tuple(found)))
+
+        self._definitions(answer)
+
+    def _identity(self, caller: Caller, name: str) -> wire.StreamIdentity:
+        stream = self._stream(caller, name)
+        if isinstance(stream, Refused):
+            return wire.StreamIdentity(name, stream.status, "")
+        return wire.StreamIdentity(name, Status.OK, stream.uid.hex())
 
     def list_streams(
         self,
@@ -129,7 +139,31 @@ class Records:
         stream = self._in(caller, request.stream, request.partition)
         if isinstance(stream, Refused):
             then(stream)
-            return
+        elif request.uid and request.uid != stream.uid.hex():
+            self._another(caller, request, then)
+        else:
+            self._fetch(caller, stream, request, then)
+
+    def _another(self, caller: Caller, request: wire.Fetch, then: Then[Found]) -> None:
+        """It is not the stream that is meant, unless this node merely lags."""
+
+        def passed(error: Exception | None) -> None:
+            stream = self._in(caller, request.stream, request.partition)
+            if error is not None:
+                then(_unknown_definitions(error))
+            elif isinstance(stream, Refused):
+                then(stream)
+            elif request.uid != stream.uid.hex():
+                text = f"stream '{request.stream}' was deleted and declared again"
+                then(Refused(Status.STREAM_REPLACED, text))
+            else:
+                self._fetch(caller, stream, request, then)
+
+        self._definitions(passed)
+
+    def _fetch(
+        self, caller: Caller, stream: Stream, request: wire.Fetch, then: Then[Found]
+    ) -> None:
         partition = stream.partitions[request.partition]
 
         def answer(located: Located | StreamError) -> None:
@@ -237,6 +271,10 @@ class _Search:
             self._then(_refusal(self._failure))
         else:
             self._then(_offsets(self._found, self._numbers))
+
+
+def _unknown_definitions(error: Exception) -> Refused:
+    return Refused(Status.UNAVAILABLE, f"this node may not know all streams: {error}")
 
 
 def _must_have(stream: Stream, number: int) -> Refused | None:

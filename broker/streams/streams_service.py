@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 from broker.protocol import stream_messages as wire
 from broker.protocol.stream_wire import Refused, Status
+from broker.streams.group_book import Barrier, at_once
 from broker.streams.producer_registry import ProducerRegistry
 from broker.streams.records import Records
 from broker.streams.service import Caller, Then
@@ -65,9 +66,10 @@ class StreamsService:
         groups: Groups,
         transactions: Transactions,
         leader_address: Callable[[bytes], str] = lambda _: "",
+        definitions: Barrier = at_once,
     ) -> None:
         self._producers = producers
-        records = Records(vhosts, transactions.settled, leader_address)
+        records = Records(vhosts, transactions.settled, leader_address, definitions)
         self.metadata = records.metadata
         self.identify = records.identify
         self.list_streams = records.list_streams

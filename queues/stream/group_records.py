@@ -3,9 +3,11 @@
 Keys and values are CBOR arrays, the format's version first. A record without a value deletes.
 
     key                                     value
-    [1, 1, group, stream, partition]        [1, offset, metadata, committed at (ms)]
+    [1, 1, group, stream, partition]        [1, offset, metadata, committed at (ms), stream's uid]
     [1, 2, group]                           [1, generation, members ever, last decision]
     [1, 3, group, transaction]              [1, at (ms), [[stream, partition, offset, metadata], …]]
+
+Offsets of earlier versions have no uid.
 
 All records that one call gives out belong into one chunk: half of them is not a state. All records
 of a group belong into the same partition of that stream, so that their order is kept.
@@ -39,6 +41,7 @@ class Committed:
     offset: int
     metadata: str
     at_ms: int
+    uid: bytes = b""  # of the stream that it was committed in; empty: not known
 
 
 class Position(NamedTuple):
@@ -92,7 +95,7 @@ GroupChange: TypeAlias = OffsetRecord | GroupRecord | GroupGone | HeldRecord
 def encode_change(change: GroupChange) -> Record:
     match change:
         case OffsetRecord(group, partition, value):
-            body = None if value is None else [value.offset, value.metadata, value.at_ms]
+            body = None if value is None else _committed_body(value)
             return _record([_OFFSET, group, *partition], body)
         case GroupRecord(group, generation, members_ever, decided):
             return _record([_GROUP, group], [generation, members_ever, decided])
@@ -124,6 +127,11 @@ def decode_change(record: Record) -> GroupChange:
 def _record(key: list[Any], value: list[Any] | None) -> Record:
     encoded = None if value is None else cbor2.dumps([FORMAT_VERSION, *value])
     return Record(cbor2.dumps([FORMAT_VERSION, *key]), encoded)
+
+
+def _committed_body(value: Committed) -> list[Any]:
+    body: list[Any] = [value.offset, value.metadata, value.at_ms]
+    return [*body, value.uid] if value.uid else body
 
 
 def _held_body(held: HeldOffsets) -> list[Any]:

@@ -8,9 +8,9 @@ A commit counts only from the member that holds the partition, in a generation i
 whoever was given up for dead, replaced or revoked is refused, whatever it still believes.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from queues.stream.assignment import assign
 from queues.stream.group_errors import (
@@ -81,9 +81,20 @@ class MemberInfo(NamedTuple):
     leaving: frozenset[PartitionId]
 
 
+# The uid of the stream that has a name now; empty if there is none.
+Identify: TypeAlias = Callable[[str], bytes]
+
+
+def _unknown(_stream: str) -> bytes:
+    return b""
+
+
 class ConsumerGroup:
-    def __init__(self, name: str, options: GroupOptions | None = None) -> None:
+    def __init__(
+        self, name: str, options: GroupOptions | None = None, identify: Identify = _unknown
+    ) -> None:
         self.name = name
+        self._identify = identify
         self.generation = 0
         self._options = options or GroupOptions()
         self._members: dict[str, _Member] = {}
@@ -151,11 +162,24 @@ class ConsumerGroup:
         self._partitions[stream] = count
         if count == 0:
             del self._partitions[stream]
-            for partition in [each for each in self._offsets if each.stream == stream]:
-                self._note(OffsetRecord(self.name, partition, None))
-            self._unhold(stream)
+            self.drop_offsets(stream)
         if any(stream in each.streams for each in self._members.values()):
             self._rebalance(now_ms)
+
+    def replaced(self) -> set[str]:
+        """Streams in whose place there are others now: their offsets mean nothing any more."""
+        found = set()
+        for partition, committed in self._offsets.items():
+            now = self._identify(partition.stream)
+            if committed.uid and now and committed.uid != now:
+                found.add(partition.stream)
+        return found
+
+    def drop_offsets(self, stream: str) -> None:
+        """The stream that they were committed in is deleted."""
+        for partition in [each for each in self._offsets if each.stream == stream]:
+            self._note(OffsetRecord(self.name, partition, None))
+        self._unhold(stream)
 
     def members(self) -> list[MemberInfo]:
         handover = self._handover
@@ -380,7 +404,8 @@ class ConsumerGroup:
 
     def _place(self, positions: Positions, at_ms: int) -> None:
         for partition, (offset, metadata) in sorted(positions.items()):
-            self._note(OffsetRecord(self.name, partition, Committed(offset, metadata, at_ms)))
+            committed = Committed(offset, metadata, at_ms, self._identify(partition.stream))
+            self._note(OffsetRecord(self.name, partition, committed))
 
     def _note(self, change: GroupChange) -> None:
         self.replay(change)
@@ -420,6 +445,7 @@ def replay_into(
     groups: dict[str, ConsumerGroup],
     records: Iterable[Record],
     options: GroupOptions | None = None,
+    identify: Identify = _unknown,
 ) -> None:
     """Go on with loading groups."""
     for record in records:
@@ -427,4 +453,6 @@ def replay_into(
         if isinstance(change, GroupGone):
             groups.pop(change.group, None)
         else:
-            groups.setdefault(change.group, ConsumerGroup(change.group, options)).replay(change)
+            if change.group not in groups:
+                groups[change.group] = ConsumerGroup(change.group, options, identify)
+            groups[change.group].replay(change)

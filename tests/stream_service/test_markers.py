@@ -216,3 +216,31 @@ def test_offsets_go_with_a_stream_that_was_deleted_while_nobody_had_the_groups(c
     cluster.clock.pass_by(1000)
     cluster.settle()
     assert offsets(cluster, "b") == []
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_offsets_of_a_stream_that_was_declared_again_are_not_those_of_the_new_one(
+    cluster, is_behind
+):
+    """It was deleted and declared again while nobody had the groups."""
+    first = join(cluster, "a")
+    cluster.settle()
+    commit_offset(cluster, "a", first.only.member, first.only.generation, 7)
+    cluster.settle()
+    cluster.logs[OFFSETS_STREAM].depose()
+    old = cluster.vhosts["b"].queues["s"].uid
+    cluster.vhosts["b"].queues["s"].uid = bytes(len(old))
+    if is_behind:  # it is the node that lags, and has another stream of that name still
+        cluster.behind.add("b")
+    cluster.elect(OFFSETS_STREAM, "b")
+    cluster.settle()
+    if is_behind:
+        told = fetch_offset(cluster, "b")
+        assert not told, "it cannot know yet"
+        cluster.vhosts["b"].queues["s"].uid = old
+        cluster.behind.clear()
+        cluster.clock.pass_by(1000)
+        cluster.settle()
+        assert [each.offset for each in told.only.offsets] == [7]
+    else:
+        assert offsets(cluster, "b") == []

@@ -10,7 +10,7 @@ from broker.protocol.chunk import ABORT_MARK, Chunk, Producer, encode_chunk, enc
 from broker.protocol.stream_errors import OffsetOutOfRangeError
 from broker.protocol.stream_wire import UNKNOWN_OFFSET, Status
 from clients.stream_conversation import Fetched
-from clients.stream_errors import RefusedError
+from clients.stream_errors import RefusedError, StreamReplacedError
 from clients.stream_questions import identities
 from clients.streams import connect
 from tests.support.frames import Queue
@@ -202,6 +202,40 @@ def test_a_stream_that_is_declared_again_has_another_uid(client, stream, channel
     assert client.connection.run(identities([stream])) == {}
     channel.declare_queue(stream, durable=True, arguments={"x-queue-type": "stream"})
     assert uid() not in ("", first)
+
+
+def declare_again(channel, stream):
+    channel.rpc(Queue.Delete(queue=stream))
+    channel.declare_queue(stream, durable=True, arguments={"x-queue-type": "stream"})
+
+
+def test_a_reader_does_not_go_on_in_a_stream_that_is_declared_again(client, stream, channel):
+    append(client, stream, chunk_of(*numbers(5)))
+    reader = client.reader(stream, 0, 0)
+    assert [record.value for record in reader] == numbers(5)
+    declare_again(channel, stream)
+    append(client, stream, chunk_of(*numbers(20)))
+    with pytest.raises(StreamReplacedError, match="was deleted and declared again"):
+        next(iter(reader))
+    assert len(list(client.reader(stream, 0, 5))) == 15
+
+
+def test_a_member_of_a_group_does_not_go_on_in_a_stream_that_is_declared_again(
+    client, stream, channel
+):
+    append(client, stream, chunk_of(*numbers(5)))
+    consumer = client.group(f"group of {stream}", [stream])
+    try:
+        got = []
+        while len(got) < 5:
+            polled = consumer.poll()
+            got += [] if polled is None else [record.value for record in polled.records()]
+        declare_again(channel, stream)
+        append(client, stream, chunk_of(*numbers(20)))
+        with pytest.raises(RefusedError, match=r"STREAM_REPLACED|STREAM_NOT_FOUND"):
+            next(filter(None, iter(consumer.poll, b"never")))
+    finally:
+        consumer.close()
 
 
 def test_a_group_has_no_offsets_in_a_stream_that_is_declared_again(client, stream, channel):

@@ -195,6 +195,8 @@ def test_frames_are_the_ones_that_are_drawn():
         "29000000 09000000 2000"
         "0100 73 02000000 0300000000000000 0400000000000000 05000000 06000000 07000000"
     )
+    named = wire.encode_body(wire.Fetch("s", 2, 3, 4, 5, 6, 7, "ab"))
+    assert b"".join(named) == b"".join(body) + b"\2\0ab"
     answer = encode_answer(9, Operation.APPEND, wire.encode_body(wire.Appended(True, 8)))
     assert answer == bytes.fromhex("11000000 09000000 2100 0000 01 0800000000000000")
 
