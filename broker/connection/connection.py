@@ -77,7 +77,7 @@ class Connection:
         self.unacked_max = node.config.unacked_max
         self.channel_max = node.config.channel_max
         self.capabilities: frozenset[str] = frozenset()
-        self.heard = self.spoke = self.listening = True
+        self.heard = self.listening = True
         self.state = State.HANDSHAKE
         # What came first from a client of the stream protocol: its socket is left open for that.
         self.handed_over: bytes | None = None
@@ -487,7 +487,6 @@ class Connection:
 
     def flush(self) -> None:
         self._dirty = False
-        self.spoke = True
         self._sender.flush()
 
     def _resume_consumers(self) -> None:

@@ -14,7 +14,6 @@ class Watched(Protocol):
 
     outbox: Outbox
     heard: bool
-    spoke: bool
     listening: bool  # what the client sends is being read
 
     def mark_dirty(self) -> None: ...
@@ -22,7 +21,12 @@ class Watched(Protocol):
 
 
 class Heartbeat:
-    """Looks at a connection every half interval. It may outlive it by a tick, holding nothing."""
+    """Looks at a connection every half interval, and sends a heartbeat as often.
+
+    It does so on busy connections too: one that was skipped because something went out just before
+    would leave the client a whole interval, and any delay on top, without a byte.
+    It may outlive the connection by a tick, holding nothing.
+    """
 
     __slots__ = ("_connection", "_half_ms", "_silent", "_timers")
 
@@ -46,8 +50,7 @@ class Heartbeat:
         if self._silent >= TICKS_TILL_LOST:
             connection.lost("missed heartbeats from the client")
             return
-        if not connection.spoke:
+        if not connection.outbox.size:  # else bytes are on their way to the client anyway
             connection.outbox.write(HEARTBEAT_FRAME)
             connection.mark_dirty()
-        connection.spoke = False
         self._timers.call_at(self._timers.now_ms() + self._half_ms, self._tick)
