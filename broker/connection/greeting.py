@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import trio
 
-from broker.connection.handshake import HandshakeFailed
+from broker.connection.handshake import SPOKEN_HEADERS, HandshakeFailed
 from broker.connection.sender import Sender
 from broker.protocol import methods
 from broker.protocol.constants import PROTOCOL_HEADER
@@ -43,7 +43,7 @@ class Greeting:
             data += received
         self.received = data
         rest = data[len(PROTOCOL_HEADER) :]
-        if rest and data.startswith(PROTOCOL_HEADER):
+        if rest and data.startswith(SPOKEN_HEADERS):
             self._batches.extend(self._reader.feed(rest))
         return data[: len(PROTOCOL_HEADER)]
 

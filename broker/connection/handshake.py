@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from pamqp import commands
 
 from broker.config import Config
-from broker.protocol.constants import FRAME_MIN_BYTES, PROTOCOL_HEADER
+from broker.protocol.constants import FRAME_MIN_BYTES, PROTOCOL_HEADER, PROTOCOL_HEADER_0_9
 from broker.protocol.errors import ConnectionFailure
 from broker.protocol.stream_wire import HEADER_MARK
 from broker.security.limits import Headcount
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Before tuning. Room for long tokens and client properties, little for a stranger to hold.
 HANDSHAKE_FRAME_BYTES: Final = 8192
+
+SPOKEN_HEADERS: Final = (PROTOCOL_HEADER, PROTOCOL_HEADER_0_9)
 
 CAPABILITIES: Final = (
     "publisher_confirms",
@@ -103,7 +105,7 @@ async def shake_hands(peer: Peer, node: House, *, full: bool) -> Session:
     header = await peer.receive_header()
     if header.startswith(HEADER_MARK):
         raise OtherProtocol
-    if header != PROTOCOL_HEADER:
+    if header not in SPOKEN_HEADERS:
         await peer.send_raw(PROTOCOL_HEADER)
         raise HandshakeFailed("protocol header is not AMQP 0-9-1")
     await peer.send(

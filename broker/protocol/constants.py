@@ -3,6 +3,9 @@
 from typing import Final
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+# AMQP 0-9 as libraries announce it (Net::AMQP, for one). Brokers go on with 0-9-1, whose methods
+# are read alike as far as clients use them.
+PROTOCOL_HEADER_0_9: Final = b"AMQP\x01\x01\x00\x09"
 
 FRAME_METHOD: Final = 1
 FRAME_HEADER: Final = 2

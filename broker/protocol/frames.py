@@ -31,7 +31,6 @@ from broker.protocol.constants import (
     FRAME_HEARTBEAT,
     FRAME_METHOD,
     FRAME_MIN_BYTES,
-    FRAME_OVERHEAD_BYTES,
     SETTLE_METHODS,
 )
 from broker.protocol.errors import ConnectionFailure
@@ -85,7 +84,11 @@ class _Assembly:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into batches. After a failure it takes no more bytes."""
+    """Cuts a stream of bytes into batches. After a failure it takes no more bytes.
+
+    A payload may be as long as frame_max, which by the specification counts the eight bytes around
+    it too: clients forget those, and RabbitMQ lets them.
+    """
 
     __slots__ = (
         "_held",
@@ -98,7 +101,7 @@ class FrameReader:
     )
 
     def __init__(self, *, frame_max: int = FRAME_MIN_BYTES, message_bytes_max: int) -> None:
-        self._limit = frame_max - FRAME_OVERHEAD_BYTES
+        self._limit = frame_max
         self._message_bytes_max = message_bytes_max
         self._held: list[bytes] = []  # the start of a frame whose rest has not come
         self._held_bytes = 0
@@ -107,7 +110,7 @@ class FrameReader:
         self.failure: ConnectionFailure | None = None
 
     def set_limits(self, *, frame_max: int, message_bytes_max: int) -> None:
-        self._limit = frame_max - FRAME_OVERHEAD_BYTES
+        self._limit = frame_max
         self._message_bytes_max = message_bytes_max
 
     @property
@@ -322,10 +325,7 @@ def _unexpected(wanted: str, got: str, assembly: _Assembly) -> ConnectionFailure
 
 
 def _oversized(size: int, limit: int) -> ConnectionFailure:
-    most = limit + FRAME_OVERHEAD_BYTES
-    return ConnectionFailure(
-        501, f"frame of {size + FRAME_OVERHEAD_BYTES} bytes, frame_max is {most}"
-    )
+    return ConnectionFailure(501, f"frame with {size} bytes of payload, frame_max is {limit}")
 
 
 def _bad_frame_end(kind: int, channel: int, size: int) -> ConnectionFailure:

@@ -27,7 +27,7 @@ from tests.protocol.pamqp_frames import (
 FRAME_MAX = 4096
 METHOD, HEAD, BODY = publish_frames(1)
 ACK = method_frame(1, commands.Basic.Ack, delivery_tag=7)
-BIG = 4096 - 8 + 1
+BIG = FRAME_MAX + 1  # of payload: the eight bytes around it are not counted, as in RabbitMQ
 ENDLESS = b"\x00" * 8
 
 

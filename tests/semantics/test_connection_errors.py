@@ -203,7 +203,7 @@ def _(conn, ch, q):
 @mistake("frame above frame_max", 501, "FRAME_ERROR")
 def _(conn, ch, q):
     conn.send(Basic.Publish(routing_key=q), 1)
-    conn.send_raw(raw_header(1, 5000) + raw_body(1, bytes(5000)))
+    conn.send_raw(raw_header(1, 4097) + raw_body(1, bytes(4097)))
 
 
 @mistake("body longer than announced", 501, "FRAME_ERROR", leveret_only=True)

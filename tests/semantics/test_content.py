@@ -157,12 +157,14 @@ def test_flow_that_starts_the_broker_is_answered(channel: WireChannel) -> None:
     assert channel.rpc(Channel.Flow(active=True)).active is True
 
 
-def test_a_frame_at_exactly_frame_max_is_accepted(scene: Scene) -> None:
+@pytest.mark.parametrize("size", [4088, 4089, 4096])
+def test_a_frame_whose_payload_is_as_long_as_frame_max_is_accepted(scene: Scene, size: int) -> None:
     channel = scene.channel(frame_max=4096)
     queue = scene.queue(channel, exclusive=True)
     channel.send(Basic.Publish(routing_key=queue))
-    channel.send_raw(raw_header(channel.number, 4088) + raw_body(channel.number, bytes(4088)))
-    assert channel.get(queue).body == bytes(4088)
+    channel.send_raw(raw_header(channel.number, size) + raw_body(channel.number, bytes(size)))
+    assert channel.get(queue).body == bytes(size)
+    assert channel.conn.largest_frame <= 4096
 
 
 @pytest.mark.leveret_only

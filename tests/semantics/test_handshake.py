@@ -29,6 +29,8 @@ CAPABILITIES = [
         pytest.param(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", id="HTTP"),
         pytest.param(b"AMQP\x00\x01\x00\x00", id="AMQP 1.0"),
         pytest.param(b"AMQP\x01\x01\x00\x0a", id="AMQP 0-10"),
+        pytest.param(b"AMQP\x00\x00\x09\x00", id="AMQP 0-9-0"),
+        pytest.param(b"AMQP\x03\x01\x00\x00", id="AMQP 1.0 over SASL"),
         pytest.param(b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03", id="TLS"),
     ],
 )
@@ -36,6 +38,16 @@ def test_another_protocol_is_told_which_one_is_spoken_here(scene: Scene, opening
     conn = scene.dial()
     conn.send_raw(opening)
     assert conn.read_until_eof() == PROTOCOL_HEADER
+
+
+def test_a_client_that_announces_amqp_0_9_is_served(scene: Scene) -> None:
+    connection = scene.connect(protocol_header=b"AMQP\x01\x01\x00\x09")
+    assert (connection.start.version_major, connection.start.version_minor) == (0, 9)
+    channel = connection.open_channel()
+    queue = scene.queue(channel)
+    channel.publish("", queue, b"from afar")
+    channel.consume(queue)
+    assert channel.delivery().body == b"from afar"
 
 
 def test_the_broker_introduces_itself_as_clients_expect(connection: WireConnection) -> None:

@@ -123,6 +123,7 @@ class WireConnection:
         heartbeat_s: int = 0,
         capabilities: dict[str, bool] | None = None,
         client_properties: dict[str, Any] | None = None,
+        protocol_header: bytes = PROTOCOL_HEADER,
     ) -> None:
         self.send_start_ok(
             user=user,
@@ -130,6 +131,7 @@ class WireConnection:
             mechanism=mechanism,
             capabilities=capabilities,
             client_properties=client_properties,
+            protocol_header=protocol_header,
         )
         self.tune = self.expect(Connection.Tune)
         self.frame_max = frame_max or self.tune.frame_max
@@ -147,9 +149,10 @@ class WireConnection:
         mechanism: str = "PLAIN",
         capabilities: dict[str, bool] | None = None,
         client_properties: dict[str, Any] | None = None,
+        protocol_header: bytes = PROTOCOL_HEADER,
     ) -> None:
         """The handshake up to start-ok."""
-        self.send_raw(PROTOCOL_HEADER)
+        self.send_raw(protocol_header)
         self.start = self.expect(Connection.Start)
         response = amqplain(user, password) if mechanism == "AMQPLAIN" else f"\0{user}\0{password}"
         properties: dict[str, Any] = {
