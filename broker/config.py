@@ -26,9 +26,11 @@ from broker.cluster_settings import (
     read_secret,
     require_readable,
 )
+from broker.security.sasl import MECHANISMS
 from broker.security.tls import COMMON_NAME, LOGIN_FROM, VERIFY
 from broker.settings import (
     Choice,
+    Choices,
     ConfigError,
     Directory,
     File,
@@ -116,6 +118,14 @@ class Config:
         Choice(*LOGIN_FROM),
         COMMON_NAME,
         "Where in its certificate the name of a user is who logs in with it.",
+    )
+    # EXTERNAL among them, as clients that log in with their certificate rely on it; those whose
+    # certificate names no user are not offered it.
+    auth_mechanisms: tuple[str, ...] = _setting(
+        Choices(*MECHANISMS),
+        MECHANISMS,
+        "SASL mechanisms, in the order in which they are offered to clients; EXTERNAL only to those"
+        " whose certificate names a user.",
     )
     data_dir: Path = _setting(
         Directory(), Path("leveret-data"), "Directory for what must survive a restart."

@@ -148,6 +148,26 @@ class Choice:
         return value
 
 
+class Choices:
+    """Some of a few words, in an order that may matter: a list in TOML, with commas in text."""
+
+    def __init__(self, *words: str) -> None:
+        self._words = words
+
+    @property
+    def allowed(self) -> str:
+        return f"a list of at least one of {', '.join(self._words)}, none twice"
+
+    def from_text(self, text: str) -> tuple[str, ...]:
+        return self.check([word.strip() for word in text.split(",")])
+
+    def check(self, value: object) -> tuple[str, ...]:
+        words = Names(at_least=1).check(value)
+        if not set(words) <= set(self._words):
+            raise ValueError
+        return words
+
+
 @dataclass(frozen=True)
 class Directory:
     """A path; whether it can be used shows at start."""

@@ -11,7 +11,7 @@ from broker.protocol.errors import ConnectionFailure
 from broker.protocol.stream_wire import HEADER_MARK
 from broker.security.limits import Headcount
 from broker.security.login import Doorkeeper
-from broker.security.sasl import Origin, parse_amqplain, parse_plain
+from broker.security.sasl import AMQPLAIN, EXTERNAL, PLAIN, Origin, parse_amqplain, parse_plain
 from broker.security.user import User
 from broker.version import VERSION
 
@@ -113,13 +113,13 @@ async def shake_hands(peer: Peer, node: House, *, full: bool) -> Session:
         version_major=0,
         version_minor=9,
         server_properties=SERVER_PROPERTIES,
-        mechanisms=_mechanisms(peer.origin),
+        mechanisms=" ".join(_mechanisms(peer.origin, node)),
         locales="en_US",
     )
     start_ok = await peer.expect(commands.Connection.StartOk)
     client = start_ok.client_properties
     capabilities = _capabilities(client)
-    user = await _log_in(start_ok, peer, node.doorkeeper)
+    user = await _log_in(start_ok, peer, node)
     if user is None:
         if "authentication_failure_close" not in capabilities:
             raise HandshakeFailed("login refused")
@@ -159,9 +159,11 @@ async def shake_hands(peer: Peer, node: House, *, full: bool) -> Session:
     )
 
 
-def _mechanisms(origin: Origin) -> str:
-    """Clients take the first that they know: whoever shows a certificate means to use it."""
-    return "PLAIN AMQPLAIN" if origin.certified_name is None else "EXTERNAL PLAIN AMQPLAIN"
+def _mechanisms(origin: Origin, node: House) -> list[str]:
+    """Those that can lead anywhere: clients take the first that they know, and have one try."""
+    certified = origin.certified_name
+    named = certified is not None and node.doorkeeper.knows(certified)
+    return [word for word in node.config.auth_mechanisms if named or word != EXTERNAL]
 
 
 def _not_allowed(text: str) -> ConnectionFailure:
@@ -179,24 +181,24 @@ def _capabilities(client_properties: "Table") -> frozenset[str]:
     return frozenset(name for name, value in announced.items() if value is True)
 
 
-async def _log_in(
-    start_ok: commands.Connection.StartOk, peer: Peer, doorkeeper: Doorkeeper
-) -> User | None:
-    origin = peer.origin
-    if start_ok.mechanism == "EXTERNAL" and origin.certified_name is not None:
-        return await doorkeeper.admit(origin.certified_name, origin.host)
+async def _log_in(start_ok: commands.Connection.StartOk, peer: Peer, node: House) -> User | None:
+    origin, mechanism = peer.origin, start_ok.mechanism
+    if mechanism not in node.config.auth_mechanisms:
+        raise HandshakeFailed(f"unknown SASL mechanism {mechanism!r}")
     response = start_ok.response
     raw = response.encode() if isinstance(response, str) else response
     try:
-        if start_ok.mechanism == "PLAIN":
+        if mechanism == PLAIN:
             _, name, password = parse_plain(raw)
-        elif start_ok.mechanism == "AMQPLAIN":
+        elif mechanism == AMQPLAIN:
             name, password = parse_amqplain(raw)
+        elif origin.certified_name is not None:
+            return await node.doorkeeper.admit(origin.certified_name, origin.host)
         else:
-            raise HandshakeFailed(f"unknown SASL mechanism {start_ok.mechanism!r}")
+            raise HandshakeFailed(f"{mechanism} without a certificate")
     except ValueError as error:
-        raise HandshakeFailed(f"malformed {start_ok.mechanism} response: {error}") from error
-    return await doorkeeper.log_in(name, password, origin.host)
+        raise HandshakeFailed(f"malformed {mechanism} response: {error}") from error
+    return await node.doorkeeper.log_in(name, password, origin.host)
 
 
 def _check_tuning(tune_ok: commands.Connection.TuneOk, config: Config) -> None:

@@ -84,6 +84,10 @@ class Doorkeeper:
             return None
         return user
 
+    def knows(self, name: str) -> bool:
+        """Whether there is such a user."""
+        return name in self._users
+
     async def admit(self, name: str, host: str) -> User | None:
         """A user whom a certificate names."""
         user = self._users.get(name)

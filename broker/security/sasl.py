@@ -2,9 +2,14 @@
 
 import struct
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.protocol.tables import decode_table
+
+EXTERNAL: Final = "EXTERNAL"
+PLAIN: Final = "PLAIN"
+AMQPLAIN: Final = "AMQPLAIN"
+MECHANISMS: Final = (EXTERNAL, PLAIN, AMQPLAIN)
 
 
 class Origin(NamedTuple):

@@ -7,7 +7,7 @@ from broker.protocol import stream_messages as wire
 from broker.protocol.errors import ConnectionFailure
 from broker.protocol.stream_fields import MalformedError
 from broker.protocol.stream_wire import Operation, Refused, Request, Status
-from broker.security.sasl import Origin, parse_plain
+from broker.security.sasl import EXTERNAL, PLAIN, Origin, parse_plain
 from broker.security.user import User
 from broker.vhost import VHost
 
@@ -46,9 +46,11 @@ async def log_in(request: Request, node: Node, origin: Origin, *, full: bool) ->
 
 
 async def _authenticate(message: wire.Authenticate, node: Node, origin: Origin) -> User | None:
-    if message.mechanism == "EXTERNAL" and origin.certified_name is not None:
-        return await node.doorkeeper.admit(origin.certified_name, origin.host)
-    if message.mechanism != "PLAIN":
-        raise MalformedError(f"unknown SASL mechanism {message.mechanism!r}")
-    _, name, password = parse_plain(message.response)
-    return await node.doorkeeper.log_in(name, password, origin.host)
+    mechanism = message.mechanism
+    if mechanism in node.config.auth_mechanisms:
+        if mechanism == EXTERNAL and origin.certified_name is not None:
+            return await node.doorkeeper.admit(origin.certified_name, origin.host)
+        if mechanism == PLAIN:
+            _, name, password = parse_plain(message.response)
+            return await node.doorkeeper.log_in(name, password, origin.host)
+    raise MalformedError(f"unknown SASL mechanism {mechanism!r}")

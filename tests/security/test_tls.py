@@ -8,6 +8,8 @@ import ssl
 import struct
 import threading
 
+import amqp
+import amqp.sasl
 import pika
 import pytest
 import trio
@@ -348,13 +350,50 @@ def test_without_a_certificate_external_is_neither_offered_nor_taken(shared, ada
     client.expect_eof()
 
 
-def test_external_is_offered_first_to_who_shows_a_certificate(shared):
-    identity = shared.authority.issue_cert("client.test", common_name="ada")
-    raw = socket.create_connection(("127.0.0.1", shared.amqps), timeout=DEADLINE_S)
-    client = WireConnection(shared.context(identity).wrap_socket(raw, server_hostname="127.0.0.1"))
+@pytest.mark.parametrize(
+    ("name", "offered"),
+    [("ada", ["EXTERNAL", "PLAIN", "AMQPLAIN"]), ("host.test", ["PLAIN", "AMQPLAIN"])],
+)
+def test_external_is_offered_to_whose_certificate_names_a_user(shared, ada, name, offered):
+    with greeted(shared, name) as client:
+        assert client.start.mechanisms.split() == offered
+
+
+def test_py_amqp_logs_in_by_password_behind_a_certificate_that_names_no_user(shared, tmp_path):
+    identity = shared.authority.issue_cert("client.test", common_name="host.test")
+    path = str(tmp_path / "client.pem")
+    identity.private_key_and_cert_chain_pem.write_to_path(path)
+    connection = amqp.Connection(
+        f"127.0.0.1:{shared.amqps}",
+        ssl={"certfile": path, "ca_certs": str(shared.authority_path)},
+        authentication=(amqp.sasl.EXTERNAL(), amqp.sasl.PLAIN("guest", "guest")),
+    )
+    connection.connect()
+    assert connection.connected
+    connection.close()
+
+
+def test_mechanisms_are_offered_and_taken_as_configured(place):
+    place.start(
+        *("--tls-ca", str(place.authority_path), "--tls-verify", "optional"),
+        *("--auth-mechanisms", "AMQPLAIN,PLAIN"),
+    )
+    with greeted(place, "guest") as client:
+        assert client.start.mechanisms.split() == ["AMQPLAIN", "PLAIN"]
+    identity = place.authority.issue_cert("client.test", common_name="guest")
+    raw = socket.create_connection(("127.0.0.1", place.amqps), timeout=DEADLINE_S)
+    client = WireConnection(place.context(identity).wrap_socket(raw, server_hostname="127.0.0.1"))
+    client.send_start_ok(mechanism="EXTERNAL")
+    client.expect_eof()
+
+
+def greeted(place, name):
+    """A client with a certificate of that common name, logged in by password."""
+    identity = place.authority.issue_cert("client.test", common_name=name)
+    raw = socket.create_connection(("127.0.0.1", place.amqps), timeout=DEADLINE_S)
+    client = WireConnection(place.context(identity).wrap_socket(raw, server_hostname="127.0.0.1"))
     client.handshake()
-    assert client.start.mechanisms.split() == ["EXTERNAL", "PLAIN", "AMQPLAIN"]
-    client.close()
+    return client
 
 
 def test_a_certificate_of_another_authority_is_refused(shared):
