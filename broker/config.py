@@ -89,7 +89,9 @@ class Config:
     """A node's settings. `load` checks them; made directly, they are taken as they are."""
 
     # Loopback, because the default user's password is public.
-    host: str = _setting(Text(), "127.0.0.1", "Address to listen on.")
+    host: str = _setting(
+        Text(), "127.0.0.1", "Address to listen on; :: is every address, IPv6 and IPv4."
+    )
     amqp_port: int = _setting(_PORT, 5672, "Port for AMQP; 0 picks a free one.")
     http_port: int = _setting(_PORT, 15672, "Port for HTTP; 0 picks a free one.")
     # As long as there is a certificate. Off, whoever comes must come by TLS.

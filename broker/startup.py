@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+IPV6_WILDCARD: Final = "::"
+IPV4_WILDCARD: Final = "0.0.0.0"  # noqa: S104 - the operator asked for every address
+# A free port of one family may be taken in the other; hardly ever twice in a row.
+FREE_PORT_TRIES: Final = 8
 
 
 class StartupError(Exception):
@@ -22,11 +28,30 @@ class DiskFailedError(StartupError):
 async def open_listeners(host: str, port: int, *, purpose: str) -> list[trio.SocketListener]:
     """Listen on a port; `purpose` names it in the error, as in "AMQP"."""
     try:
+        if host == IPV6_WILDCARD:
+            return await _listen_in_both_families(port)
         return await trio.open_tcp_listeners(port, host=host)
     except OSError as error:
         raise StartupError(
             f"cannot listen for {purpose} on {host}:{port}: {_reason(error)}"
         ) from error
+
+
+async def _listen_in_both_families(port: int) -> list[trio.SocketListener]:
+    """One port, by a socket for each family, so that IPv4 peers keep their addresses."""
+    for tries_left in reversed(range(FREE_PORT_TRIES)):
+        listeners = await trio.open_tcp_listeners(port, host=IPV6_WILDCARD)
+        bound = listeners[0].socket.getsockname()[1]
+        try:
+            return [*listeners, *await trio.open_tcp_listeners(bound, host=IPV4_WILDCARD)]
+        except OSError as error:
+            if error.errno == errno.EAFNOSUPPORT:
+                return listeners
+            for listener in listeners:
+                await listener.aclose()
+            if port or error.errno != errno.EADDRINUSE or not tries_left:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def prepare_data_dir(path: Path) -> None:
