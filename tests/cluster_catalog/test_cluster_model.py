@@ -10,6 +10,7 @@ from broker.cluster.placement import Placement
 from tests.cluster_catalog.clients import Client, CountingFront
 from tests.cluster_catalog.fakes import Cluster, Node, snapshot
 from tests.cluster_catalog.linearizable import Operation, is_linearizable
+from tests.support.promises import check
 
 NODES = (1, 2, 3)
 ABSENT = "absent"
@@ -195,7 +196,8 @@ class ClusterLife(RuleBasedStateMachine):
             if self.looked_at.get(one) != one.at:
                 self.looked_at[one] = one.at
                 now = snapshot(one)
-                assert self.known.setdefault(one.at, now) == now, f"at {one.at} on {one.number}"
+                same = self.known.setdefault(one.at, now) == now
+                check(same, f"at {one.at} node {one.number} knows something else")
 
     def teardown(self):
         self._heal()
@@ -203,16 +205,16 @@ class ClusterLife(RuleBasedStateMachine):
             self.cluster.settle(2)
             self.cluster.clock.advance(600)
         self._collect()
-        assert not self.waiting, "never answered"
+        check(not self.waiting, "never answered")
         everything = [snapshot(one) for one in self.cluster.nodes.values()]
-        assert everything[0] == everything[1] == everything[2]
+        check(everything[0] == everything[1] == everything[2], "nodes differ:", everything)
         replayed = Node(self.cluster, 1, 99)
         while replayed.at < len(self.cluster.log):
             replayed.catalog.apply(replayed.at + 1, self.cluster.log[replayed.at][1])
             replayed.at += 1
-        assert snapshot(replayed) == everything[0], "a replay comes to something else"
+        check(snapshot(replayed) == everything[0], "a replay comes to something else")
         for history in self.histories.values():
-            assert is_linearizable(history, step, (ABSENT, False)), history
+            check(is_linearizable(history, step, (ABSENT, False)), "cannot be:", history)
 
 
 class TestClusterLife(ClusterLife.TestCase):

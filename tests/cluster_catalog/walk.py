@@ -25,7 +25,7 @@ WEIGHTS = {
 
 
 def walk(seed: int) -> None:
-    """AssertionError where a promise is broken."""
+    """BrokenPromiseError where a promise is broken."""
     random = Random(seed)
     life = ClusterLife()
     arguments = {

@@ -3,10 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-
-class BrokenPromise(AssertionError):  # noqa: N818 - what it is called
-    pass
-
+from tests.support.promises import BrokenPromiseError
 
 # What was found broken, in places where the broker itself may swallow an exception.
 broken: list[BaseException] = []
@@ -14,7 +11,7 @@ broken: list[BaseException] = []
 
 def check(fine: object, *words: object) -> None:
     if not fine:
-        broken.append(BrokenPromise(" ".join(map(str, words))))
+        broken.append(BrokenPromiseError(" ".join(map(str, words))))
         raise broken[-1]
 
 

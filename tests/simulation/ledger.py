@@ -6,15 +6,7 @@ from typing import Any, NamedTuple
 
 from queues.groups import group_of
 from queues.message import Message
-
-
-class BrokenPromiseError(AssertionError):
-    """The node did what it must not, or not what it must."""
-
-
-def check(kept: object, *said: object) -> None:
-    if not kept:
-        raise BrokenPromiseError(" ".join(map(str, said)))
+from tests.support.promises import check
 
 
 def number_of(message: Message) -> int:

@@ -2,8 +2,10 @@
 
 import pytest
 
+from tests.simulation.__main__ import root_of
 from tests.simulation.mutants import FOCUS, MUTANTS, Mutant
 from tests.simulation.run import run
+from tests.support.promises import breaks_a_promise
 
 SEEDS = range(1, 201)
 # The seed that noticed a bug when it was last looked for is tried first. Another may when the code
@@ -26,6 +28,10 @@ NOTICED = {
     "leases_never_end": 6,
 }
 
+# Caught by an assertion of the code under test, named here: release and checkpoint leave in one
+# frame, so that no crash parts them, but the log must not be asked for what it has let go.
+ASSERTED = {"release_before_the_checkpoint_is_durable": "no such place in the log"}
+
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
@@ -33,6 +39,8 @@ def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
         for seed in (NOTICED.get(mutant.__name__, SEEDS[0]), *SEEDS):
             try:
                 run(seed, kinds=FOCUS.get(mutant))
-            except Exception:
-                return
+            except Exception as error:
+                asserted = ASSERTED.get(mutant.__name__)
+                if breaks_a_promise(error) or asserted == str(root_of(error)):
+                    return
     pytest.fail(f"{mutant.__name__} was not noticed in {len(SEEDS)} runs")

@@ -14,6 +14,7 @@ from queues.stream.transaction_commands import (
     Refused,
 )
 from tests.stream_groups.hosts import COORDINATOR
+from tests.support.promises import check
 
 
 class Client:
@@ -118,4 +119,4 @@ class Client:
                 self.epoch = None
                 self.alive = self.current
             case Refused(refusal):
-                assert refusal is Refusal.BUSY, refusal
+                check(refusal is Refusal.BUSY, self.name, "is refused:", refusal)

@@ -19,6 +19,7 @@ from queues.stream.transaction_commands import (
     encode_command,
 )
 from queues.stream.transactions import TransactionCoordinator
+from tests.support.promises import check
 
 COORDINATOR = "coordinator"
 
@@ -172,8 +173,8 @@ class PartitionHost(Host):
     def apply_mark(self, markers, _settled):
         appended, dropped = self.machine.mark(markers, len(self.rows))
         for ref, offset, count in appended:
-            assert offset == len(self.rows)
-            assert count == len(self.chunks[ref])
+            check(offset == len(self.rows), self.name, "appends at", offset, "of", len(self.rows))
+            check(count == len(self.chunks[ref]), self.name, "appends part of", ref)
             self.rows += self.chunks[ref]
         self.drop(dropped)
         return ("marked", self.name, self.machine.decided)

@@ -10,6 +10,7 @@ from queues.stream.transaction_commands import Opened
 from queues.stream.transactions import PREPARE_MS, TransactionCoordinator
 from tests.stream_groups.clients import Client
 from tests.stream_groups.hosts import COORDINATOR, CoordinatorHost, GroupHost, PartitionHost
+from tests.support.promises import check
 
 MESSAGES_MAX = 400
 STAGED_MS = 20_000
@@ -171,14 +172,14 @@ class World:
         attempts = {}  # attempt → rows
         for partition, rows in seen.items():
             counts = Counter((writer, place, number) for _, writer, place, number in rows)
-            assert all(count == 1 for count in counts.values()), f"twice in {partition}"
+            check(all(count == 1 for count in counts.values()), "twice in", partition)
             for row in counts:
-                assert row[0] in self.ledger.attempts, f"{row} was never asked for"
+                check(row[0] in self.ledger.attempts, row, "was never asked for")
                 attempts.setdefault(self.ledger.attempts[row[0]], set()).add(row)
         for (_, attempt), rows in attempts.items():
-            assert rows == self.ledger.rows_of(attempt, seen), f"half of {attempt}"
+            check(rows == self.ledger.rows_of(attempt, seen), "half of", attempt)
         keys = Counter((key.producer, key.sequence) for key, _ in attempts)
-        assert all(count == 1 for count in keys.values()), f"committed twice: {keys}"
+        check(all(count == 1 for count in keys.values()), "committed twice:", keys)
         return attempts
 
     def settle_down(self):
@@ -200,18 +201,19 @@ class World:
     def check_the_end(self):
         attempts = self.check({name: host.rows for name, host in self.partitions.items()})
         coordinator = self.coordinator.machine
-        assert not coordinator._transactions
+        check(not coordinator._transactions, "transactions never end")
         for host in (*self.partitions.values(), self.group):
-            assert host.machine.strays == 0
-            assert not host.machine.held
+            check(host.machine.strays == 0, host.name, "has strays")
+            check(not host.machine.held, host.name, "holds", host.machine.held)
         for host in self.partitions.values():
             shown = set(host.rows)
-            assert all(shown >= set(rows) for rows in host.chunks.values()), "rows left behind"
-            assert not list(host.machine.refs())
+            left = [rows for rows in host.chunks.values() if not shown >= set(rows)]
+            check(not left, "rows left behind:", left)
+            check(not list(host.machine.refs()), host.name, "keeps staged rows")
             end = host.machine.visibility.end(coordinator.settled, len(host.rows))
-            assert end == len(host.rows)
+            check(end == len(host.rows), host.name, "shows", end, "of", len(host.rows))
         visible = {key for key, _ in attempts}
-        assert self.ledger.committed <= visible, "told committed and not seen"
+        check(self.ledger.committed <= visible, "told committed and not seen")
         self.check_offsets(attempts)
 
     def check_offsets(self, attempts):
@@ -225,4 +227,4 @@ class World:
             partition: (committed.offset, committed.metadata)
             for partition, committed in self.group.machine.offsets.items()
         }
-        assert found == expected
+        check(found == expected, "offsets are", found, "and not", expected)
