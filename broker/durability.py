@@ -162,19 +162,19 @@ class Durability(Storage):
         store = self._attach(queue, log)
         if log.gid is None and self.lost_logs:
             reason = "logs are lost, and its own may be one of them"
+        if reason is None and log.gid is not None:
+            live = store.recover(
+                self.host.checkpoint_of(log),
+                self.host.replay(log),
+                stopped_cleanly=self._stopped_cleanly,
+            )
+            reason = self.host.lacks(log, live)
+            if reason is None:
+                self.host.retain(log, live)
+                self._recovered.append(store)
         if reason is not None:
             _log.error("queue_damaged", vhost=vhost.name, queue=queue.name, reason=reason)
             queue.damage(reason)
-            return
-        if log.gid is None:
-            return
-        live = store.recover(
-            self.host.checkpoint_of(log),
-            self.host.replay(log),
-            stopped_cleanly=self._stopped_cleanly,
-        )
-        self.host.retain(log, live)
-        self._recovered.append(store)
 
     async def _begin(self, nursery: trio.Nursery) -> None:
         if self._stopped_cleanly:

@@ -11,6 +11,7 @@ from queues.commands import ranges_of
 from queues.raft.config import Config
 from queues.raft.core import Raft
 from queues.raft.log import RaftLog
+from queues.storage.errors import MissingEntryError
 from queues.storage.log_store import GroupView, LogStore
 
 REPLAY_BYTES: Final = 8 * 1024 * 1024  # read at once while recovering
@@ -25,7 +26,28 @@ class StoredLogs:
 
     def damage_of(self, log: HostedLog) -> str | None:
         """Why a log must not be served, if so."""
-        return None if log.gid is None else self.store.group(log.gid).damaged
+        if log.gid is None:
+            return None
+        reason = self.store.group(log.gid).damaged
+        if reason is None and (gap := self.store.gap(log.gid)) is not None:
+            return self._damage(log.gid, MissingEntryError(log.gid, gap))
+        return reason
+
+    def lacks(self, log: HostedLog, indexes: list[int]) -> str | None:
+        """Why a log must not be served of which these entries are needed, if so.
+
+        All that the disk has of it is applied, so that each of them has to be there.
+        """
+        if log.gid is None:
+            return None
+        missing = self.store.missing(log.gid, _as_pairs(indexes))
+        if missing is None:
+            return None
+        return self._damage(log.gid, MissingEntryError(log.gid, missing))
+
+    def _damage(self, gid: int, error: MissingEntryError) -> str:
+        self.store.damage(gid, str(error))
+        return str(error)
 
     def checkpoint_of(self, log: HostedLog) -> tuple[int, bytes] | None:
         if log.gid is None:
@@ -35,19 +57,23 @@ class StoredLogs:
         return None if snapshot is None or state is None else (snapshot.index, state)
 
     def replay(self, log: HostedLog) -> Iterator[tuple[int, bytes]]:
-        """Index and payload of each entry above the checkpoint, without those of the log itself."""
+        """Index and payload of each entry above the checkpoint, without those of the log itself.
+
+        Messages are numbered by the entries before them: where one is missing, what follows cannot
+        be understood. MissingEntryError then; `damage_of` tells beforehand.
+        """
         if log.gid is None:
             return
         view = self.store.group(log.gid)
         first = view.snapshot.index + 1 if view.snapshot is not None else 1
         while first <= view.last_index:
             entries = self.store.read(log.gid, first, view.last_index, bytes_max=REPLAY_BYTES)
-            if not entries:
-                return
             for entry in entries:
+                if entry.index != first:
+                    raise MissingEntryError(log.gid, first)
                 if entry.payload:
                     yield entry.index, entry.payload
-            first = entries[-1].index + 1
+                first += 1
 
     def entries(self, log: HostedLog, indexes: list[int]) -> Iterator[tuple[int, bytes]]:
         """Entries under the checkpoint, while recovering; those that are gone are left out."""
@@ -66,8 +92,7 @@ class StoredLogs:
         snapshot = self.store.group(log.gid).snapshot
         if snapshot is not None:
             kept = [index for index in indexes if index <= snapshot.index]
-            ranges = [(first, first + count - 1) for first, count in ranges_of(kept)]
-            self.store.retain(log.gid, ranges, upto=snapshot.index)
+            self.store.retain(log.gid, _as_pairs(kept), upto=snapshot.index)
 
     def lone_group(self, view: GroupView | None, random: Random) -> Raft:
         """The group of a log as the disk has it: all that is there is committed; or a new one."""
@@ -82,6 +107,8 @@ class StoredLogs:
             if before is None or before.term != entry.term
         ]
         last = above[-1].index if above else offset
+        if len(above) != last - offset:
+            raise MissingEntryError(view.gid, self.store.gap(view.gid) or offset + 1)
         return Raft(
             NODE,
             ALONE,
@@ -91,3 +118,8 @@ class StoredLogs:
             log=RaftLog(offset, term, runs, last),
             applied=last,
         )
+
+
+def _as_pairs(indexes: list[int]) -> list[tuple[int, int]]:
+    """Ascending indexes as ranges of first and last."""
+    return [(first, first + count - 1) for first, count in ranges_of(indexes)]

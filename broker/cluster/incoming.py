@@ -9,14 +9,14 @@ import trio
 from broker import logs
 from broker.cluster.kinds import Kind
 from broker.cluster.parcels import send_parcel
-from broker.cluster.recovering import MissingEntryError, retain
+from broker.cluster.recovering import retain
 from broker.cluster.snapshot_source import source_of
 from broker.cluster.transfers import HEAD, NUMBER, PLACE, From, decode_entries
 from broker.hosted_log import MemberLog
 from broker.protocol.stream_errors import StreamError
 from queues.raft.config import CONFIG_MARK
 from queues.raft.messages import NodeId
-from queues.storage.errors import CorruptRecordError, OutOfSpaceError
+from queues.storage.errors import CorruptRecordError, MissingEntryError, OutOfSpaceError
 
 if TYPE_CHECKING:
     from broker.cluster.replication import Replication
@@ -171,7 +171,7 @@ class Incoming:
         while first <= last:  # as much as a replica moves at once
             entries = host.store.read(gid, first, last, bytes_max=COPY_BYTES)
             if not entries or entries[0].index != first:
-                raise MissingEntryError(f"entry {first} is missing")
+                raise MissingEntryError(gid, first)
             for entry in entries:
                 if entry.payload and not entry.payload.startswith(CONFIG_MARK):
                     machine.apply(entry.index, entry.payload)

@@ -12,16 +12,13 @@ from queues.commands import ranges_of
 from queues.raft.config import Config, config_of
 from queues.raft.core import Raft
 from queues.raft.log import RaftLog
+from queues.storage.errors import MissingEntryError
 from queues.storage.log_store import GroupView, StoredEntry
 
 if TYPE_CHECKING:
     from broker.log_host import LogHost
 
 REPLAY_BYTES: Final = 8 * 1024 * 1024  # read at once
-
-
-class MissingEntryError(Exception):
-    """A log has a gap: something is lost of which the disk says nothing."""
 
 
 def recovered(
@@ -78,6 +75,6 @@ def _entries_above(host: "LogHost", view: GroupView, offset: int) -> Iterator[St
         entries = host.store.read(view.gid, first, view.last_index, bytes_max=REPLAY_BYTES)
         for entry in entries:
             if entry.index != first:
-                raise MissingEntryError(f"entry {first} of group {view.gid} is missing")
+                raise MissingEntryError(view.gid, first)
             yield entry
             first += 1

@@ -24,7 +24,7 @@ from broker.cluster.leaders import LeaderBook
 from broker.cluster.leadership import Leadership
 from broker.cluster.mail import Mail
 from broker.cluster.node_news import NodeNews
-from broker.cluster.recovering import MissingEntryError, recovered
+from broker.cluster.recovering import recovered
 from broker.cluster.snapshots import Snapshots
 from broker.hosted_log import MemberLog, MemberMachine
 from queues.raft.codec import decode_bundle
@@ -33,7 +33,7 @@ from queues.raft.core import Raft
 from queues.raft.messages import Append, Install, Message, NodeId
 from queues.raft.ready import NotLeaderError, Ready
 from queues.raft.replica import AT_ONCE, LEADER
-from queues.storage.errors import CorruptRecordError
+from queues.storage.errors import CorruptRecordError, MissingEntryError
 
 if TYPE_CHECKING:
     from broker.log_host import LogHost

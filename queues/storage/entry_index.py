@@ -151,6 +151,22 @@ class EntryIndex:
                     chunk.lengths[at],
                 )
 
+    def gap(self, first: int, last: int) -> int | None:
+        """The lowest index from `first` to `last` that is not live; cheap where none is."""
+        expected = first
+        for place in range(max(bisect_right(self._starts, first) - 1, 0), len(self._chunks)):
+            chunk = self._chunks[place]
+            start, end = _span(chunk, expected, last)
+            if start == end:
+                continue
+            lowest, highest = chunk.base + chunk.deltas[start], chunk.base + chunk.deltas[end - 1]
+            if lowest != expected:
+                break
+            if highest - lowest != end - start - 1:
+                return next(i for i in range(lowest, highest) if self.get(i) is None)
+            expected = highest + 1
+        return expected if expected <= last else None
+
     def remove(self, first: int, last: int) -> list[tuple[int, int]]:
         """Forget entries; gives back their positions and lengths."""
         gone: list[tuple[int, int]] = []

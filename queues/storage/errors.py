@@ -21,6 +21,13 @@ class OutOfSpaceError(StorageError):
     """There is no room for another file; nothing was written, so trying again later is safe."""
 
 
+class MissingEntryError(StorageError):
+    """A log has a gap: an entry is lost of which the disk says nothing."""
+
+    def __init__(self, gid: int, index: int) -> None:
+        super().__init__(f"entry {index} of group {gid} is missing")
+
+
 class CorruptRecordError(StorageError):
     """Stored bytes fail their checksum; the group must not be served from here."""
 

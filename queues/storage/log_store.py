@@ -323,6 +323,25 @@ class LogStore:
         with self.lock:
             return list(self.state.groups[gid].entries)
 
+    def gap(self, gid: int) -> int | None:
+        """The first entry above the snapshot that is missing, though later ones are there."""
+        with self.lock:
+            group = self.state.groups[gid]
+            above = group.snapshot.index + 1 if group.snapshot is not None else 1
+            return group.entries.gap(above, group.entries.last)
+
+    def missing(self, gid: int, ranges: Iterable[tuple[int, int]]) -> int | None:
+        """The first entry of some ranges of first and last index that is not there."""
+        with self.lock:
+            entries = self.state.groups[gid].entries
+            gaps = (entries.gap(first, last) for first, last in ranges)
+            return next((gap for gap in gaps if gap is not None), None)
+
+    def damage(self, gid: int, why: str) -> None:
+        """The host found out that a group must not be served: keep that in mind, durably."""
+        self.state.damaged.setdefault(gid, why)
+        self.note_damage()
+
     def read(self, gid: int, first: int, last: int, *, bytes_max: int) -> list[StoredEntry]:
         """Live entries of a range, as many as fit but at least one. From any thread."""
         with self.lock:

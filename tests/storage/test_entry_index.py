@@ -1,6 +1,7 @@
 """The packed index against a dict."""
 
 import sys
+from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,3 +86,19 @@ def test_entries_left_over_here_and_there_do_not_keep_their_chunks() -> None:
         index.remove(start, start + 98)
     assert len(index) == 1000
     assert size_of(index) / 1000 <= 48
+
+
+def test_a_gap_is_found_wherever_it_is() -> None:
+    random = Random(5)
+    for _ in range(200):
+        index = EntryIndex()
+        last = random.choice([1, 5, CHUNK_ENTRIES_MAX, 3 * CHUNK_ENTRIES_MAX])
+        first = random.randint(1, 3)
+        indexes = set(range(first, first + last)) - {
+            random.randrange(first, first + last) for _ in range(random.choice([0, 0, 1, 2]))
+        }
+        for one in sorted(indexes):
+            index.append(one, 1, one, 1)
+        low, high = sorted((random.randint(1, first + last), random.randint(1, first + last)))
+        missing = [one for one in range(low, high + 1) if one not in indexes]
+        assert index.gap(low, high) == (missing[0] if missing else None)
