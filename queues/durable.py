@@ -144,6 +144,7 @@ class DurableStore:
         self._marked: list[Callable[[], None]] = []  # to be called when that is applied
         self._retired = False
         self.pending = 0  # messages proposed or about to be, not yet ready; without delayed ones
+        self.kept = 0  # proposals that were applied
         self._in_order = in_order  # messages are delivered in the order of their sequences
         self.ready = PagedReady(
             hot, self._budget_for(in_order=in_order), self._cold.load, low=_low(in_order=in_order)
@@ -185,6 +186,16 @@ class DurableStore:
     @property
     def next_sequence(self) -> int:
         return self._next_sequence
+
+    @property
+    def said(self) -> int:
+        """What `kept` is when all that became of deliveries so far is applied."""
+        unsaid = self._settling or self._settling_ranges or self._returning or self._delaying
+        return self.kept + len(self._proposed) + bool(unsaid)
+
+    def is_live(self, sequence: int) -> bool:
+        """As far as the log is applied."""
+        return self._state.live.is_live(sequence)
 
     def refill(self) -> None:
         self.ready.refill()
@@ -465,6 +476,7 @@ class DurableStore:
         if not self._proposed:
             return  # deleted meanwhile
         proposal = self._proposed.popleft()
+        self.kept += 1
         first = self._state.live.next_sequence
         self._state.apply(index, proposal.entry)
         self._forget_applied(proposal)

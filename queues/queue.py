@@ -457,6 +457,20 @@ class Queue:
         else:
             self._store.enqueue([], Once(then))
 
+    @property
+    def said(self) -> int:
+        """What `kept` is when its log has, for good, all that became of deliveries so far."""
+        return self._store.said if self._store is not None else 0
+
+    @property
+    def kept(self) -> int:
+        """How far its log has come since it is served here."""
+        return self._store.kept if self._store is not None else 0
+
+    def any_live(self, sequences: Iterable[int]) -> bool:
+        """Whether the log does not know of one of these messages that it is gone."""
+        return self._store is not None and any(map(self._store.is_live, sequences))
+
     # Messages that consumers hold since before this queue was served here
 
     def hold_dealing(self) -> None:

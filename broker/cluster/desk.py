@@ -1,6 +1,6 @@
 """Where the leader of a queue serves its fronts: those on other nodes, and the one on its own."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from broker.cluster import calls
@@ -29,6 +29,7 @@ from broker.cluster.subscriptions import RIPEN_MS
 from broker.protocol.errors import ChannelError, precondition_failed
 from queues.bell import Bell, Clock
 from queues.consumers import Consumer
+from queues.message import Message
 from queues.publishers import Origin
 from queues.queue import Queue
 from queues.raft.messages import NodeId
@@ -164,11 +165,15 @@ class Desk:
             if self.queue.damaged is None:
                 self.queue.remove_consumer(consumer)
 
-    def settle_unheard(self, how: How, sequences: list[int]) -> None:
-        """An earlier leader was told, and may not have written it down."""
+    def settle_unheard(self, how: How, sequences: list[int]) -> list[int]:
+        """An earlier leader was told, and may not have written it down.
+
+        Those of these messages that are not here: they are gone, or somebody else has them.
+        """
         claimed = self.queue.claim(self._nobody, sequences)
         if claimed:
             hand_back(self.queue, self._nobody, how, claimed)
+        return _others(sequences, claimed)
 
     # What other nodes say
 
@@ -227,22 +232,31 @@ class Desk:
 
     def _return(self, guest: Guest, body: bytes) -> None:
         number, groups = decode_returns(body)
+        missed: list[int] = []
         for consumer, how, sequences in groups:
-            if not guest.attached:
-                self.settle_unheard(how, sequences)
-                continue
-            stand_in = guest.stand_ins.get(consumer)
-            if stand_in is None:
-                continue
-            if messages := stand_in.pick(sequences):
-                hand_back(self.queue, stand_in.consumer, how, messages)
-            if stand_in.gone and not stand_in.held:
-                del guest.stand_ins[consumer]
-        guest.returned = number
+            if guest.attached:
+                missing = self._take_back(guest, consumer, how, sequences)
+            else:
+                missing = self.settle_unheard(how, sequences)
+            if missing and how in (How.SETTLED, How.DISCARDED):
+                missed += missing
+        guest.returned(number, missed, self.queue.said)
         self._ripening.ring_at(self._clock.now_ms() + RIPEN_MS)
 
+    def _take_back(self, guest: Guest, number: int, how: How, sequences: list[int]) -> list[int]:
+        """One of its consumers returns these; those of them that it does not hold."""
+        stand_in = guest.stand_ins.get(number)
+        if stand_in is None:
+            return sequences
+        if messages := stand_in.pick(sequences):
+            hand_back(self.queue, stand_in.consumer, how, messages)
+        if stand_in.gone and not stand_in.held:
+            del guest.stand_ins[number]
+        return _others(sequences, messages)
+
     def _ripen(self) -> None:
-        more = [guest for guest in self._guests.values() if guest.ripen()]
+        kept = self.queue.kept
+        more = [guest for guest in self._guests.values() if guest.ripen(kept)]
         if more:
             self._ripening.ring_at(self._clock.now_ms() + RIPEN_MS)
 
@@ -311,6 +325,8 @@ class Desk:
             message = guest.held(sequence)
             extended = message is not None and self.queue.extend_lease(message, lease_ms)
             answer(bytes((extended,)))
+        elif what == What.STORED and arguments:
+            self.when_settled(guest.missed(calls.unpack_count(arguments)), answer)
         else:
             self.call(What(what), arguments, answer)
 
@@ -328,12 +344,27 @@ class Desk:
         elif what == What.STATISTICS:
             then(calls.pack_statistics(queue.statistics()))
         elif what == What.STORED:
-            queue.when_stored(lambda: then(b""))
+            self.when_settled([], then)
         elif what == What.TOUCH:
             queue.touch()
             then(b"")
         else:
             raise ValueError(f"unexpected call {what!r}")
+
+    def when_settled(self, missed: Sequence[int], then: Answer) -> None:
+        """Answer when the log has all that became of deliveries so far, for good.
+
+        Messages that were `missed` were settled by somebody who did not hold them any more. Where
+        one is alive all the same, others have it, and may hand it back.
+        """
+
+        def stored() -> None:
+            if self.queue.any_live(missed):
+                then(ChannelError(calls.NO_LEADER, "acknowledged messages are with others by now"))
+            else:
+                then(b"")
+
+        self.queue.when_stored(stored)
 
     def _check_delete(self, if_unused: int, if_empty: int) -> bytes | ChannelError:
         """The number of messages, or what it is that keeps the queue."""
@@ -363,6 +394,14 @@ class Desk:
     def when_ready(self, action: Callable[[], None]) -> None:
         """Call back when something may have changed for basic.get."""
         self.queue.when_loaded(action)
+
+
+def _others(sequences: list[int], messages: list[Message]) -> list[int]:
+    """Those that are not among the messages."""
+    if len(messages) == len(sequences):
+        return []
+    known = {message.sequence for message in messages}
+    return [sequence for sequence in sequences if sequence not in known]
 
 
 def _fetcher() -> ConsumeWish:

@@ -6,7 +6,7 @@ deliveries until they are in the log, questions until they are answered. A new l
 that, and what the consumers of this node hold.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -223,8 +223,9 @@ class QueueFront:
         for kept in self._publishes.all_here():
             origin = Origin(self._publishes.session, kept.number)
             desk.queue.publish(kept.messages, kept, origin)
+        unclaimed = self._consumers.take_unclaimed()
         for call, what, arguments in self._calls.open():
-            self._call_here(desk, call, what, arguments)
+            self._call_here(desk, call, what, arguments, unclaimed)
 
     def led_here_no_more(self, desk: Desk) -> None:
         if self._stay.desk is not desk:
@@ -336,15 +337,15 @@ class QueueFront:
 
     def auto_acked(self, messages: list[Message]) -> None:
         if self.queue is not None:
-            self._consumers.settled(messages)
             self.queue.auto_acked(messages)
+            self._consumers.settled(self.queue, How.SETTLED, messages)
 
     def settle(self, consumer: Consumer, messages: list[Message]) -> None:
         if self.queue is not None:
             if self._consumers.has_disowned:
                 messages = self._consumers.owned(messages)
-            self._consumers.settled(messages)
             self.queue.settle(consumer, messages)
+            self._consumers.settled(self.queue, How.SETTLED, messages)
         else:
             self._consumers.hand_back(consumer, How.SETTLED, messages)
 
@@ -356,7 +357,9 @@ class QueueFront:
 
     def discard(self, consumer: Consumer, messages: list[Message]) -> None:
         if self.queue is not None:
-            self.queue.discard(consumer, self._consumers.owned(messages))
+            messages = self._consumers.owned(messages)
+            self.queue.discard(consumer, messages)
+            self._consumers.settled(self.queue, How.DISCARDED, messages)
         else:
             self._consumers.hand_back(consumer, How.DISCARDED, messages)
 
@@ -435,9 +438,12 @@ class QueueFront:
 
     def when_settled(self, then: Callable[[ChannelError | None], None]) -> None:
         """Call back when what became of deliveries so far is in its log, for good; or why not."""
-        self._call(
-            What.STORED, b"", lambda value: then(value if isinstance(value, ChannelError) else None)
-        )
+
+        def stored(value: bytes | ChannelError) -> None:
+            then(value if isinstance(value, ChannelError) else None)
+
+        since = calls.pack_count(self._consumers.oldest_return)
+        self._call(What.STORED, since, stored)
 
     def statistics(self, then: Callable[[QueueStatistics | ChannelError], None]) -> None:
         def told(value: bytes | ChannelError) -> None:
@@ -464,14 +470,22 @@ class QueueFront:
             self.flush()  # what was said before is heard before
             self._stay.send(Op.CALL, self._calls.encode(number))
 
-    def _call_here(self, desk: Desk, number: int, what: What, arguments: bytes) -> None:
+    def _call_here(
+        self,
+        desk: Desk,
+        number: int,
+        what: What,
+        arguments: bytes,
+        unclaimed: Sequence[int] = (),
+    ) -> None:
+        def answer(value: bytes | ChannelError) -> None:
+            self._calls.answer(number, value)
+
         if what in (What.GET, What.EXTEND_LEASE):  # about consumers, that are here
-            self._calls.answer(number, calls.MOVED)
+            answer(calls.MOVED)
+        elif what == What.STORED:
+            desk.when_settled(unclaimed, answer)
         else:
-
-            def answer(value: bytes | ChannelError) -> None:
-                self._calls.answer(number, value)
-
             desk.call(what, arguments, answer)
 
     # What the leader says

@@ -31,6 +31,7 @@ from broker.protocol.errors import ChannelError
 from queues.bell import Clock
 from queues.consumers import Consumer, Sink
 from queues.message import Message
+from queues.queue import Queue
 
 DISOWNED: Final = -1  # the sequence of a message that its queue did not let its holder claim
 TAKEN_BYTES: Final = WINDOW_BYTES // 4  # passed on, before the leader is told
@@ -60,7 +61,8 @@ class FrontConsumers:
         self._no_leader = no_leader
         self._subscriptions: dict[int, Subscription] = {}
         self._returns = Returns()
-        self._settled = Settled(clock)
+        self._settled = Settled(clock, stay)
+        self._unclaimed: list[int] = []  # settled here, and not found by the queue of this node
         self._unpassed: dict[Subscription, None] = {}  # those whose leader may be told of more room
         self._sinks: WeakSet[Holder] = WeakSet()  # which may hold messages of this queue
         self._disowned = 0  # messages held here that are not known to the leader, on this node
@@ -179,6 +181,7 @@ class FrontConsumers:
         subscriptions = list(self._subscriptions.values())
         self._subscriptions.clear()
         self._returns.clear()
+        self._settled.take()
         for subscription in subscriptions:
             if subscription.then is not None:
                 subscription.answer(error)
@@ -198,8 +201,8 @@ class FrontConsumers:
             self._subscriptions.clear()
         for subscription in self._subscriptions.values():
             subscription.served = subscription.consumer.credit.used > 0
-        if settled := self._settled.take():
-            self._returns.add_sequences(FETCHER, How.SETTLED, settled)
+        for how, sequences in self._settled.take():
+            self._returns.add_sequences(FETCHER, how, sequences)
 
     def attach(self) -> None:
         """Tell a leader elsewhere what it has to know, in this order."""
@@ -231,9 +234,11 @@ class FrontConsumers:
             self._join(desk, subscription)
 
     def claim(self, desk: Desk) -> None:
+        self._unclaimed = []
         for _, groups in self._returns.repeat():
             for _, how, sequences in groups:
-                desk.settle_unheard(how, sequences)
+                self._unclaimed += desk.settle_unheard(how, sequences)
+                self._settled.add(desk.queue, how, sequences)
         self._returns.clear()
         by_consumer: dict[Consumer, list[Message]] = {}
         for sink in self._sinks:
@@ -253,9 +258,19 @@ class FrontConsumers:
 
     # What becomes of deliveries
 
-    def settled(self, messages: list[Message]) -> None:
-        """In the queue of this node."""
-        self._settled.add(messages)
+    def settled(self, queue: Queue, how: How, messages: list[Message]) -> None:
+        """In the queue of this node, which was told."""
+        self._settled.add(queue, how, [m.sequence for m in messages])
+
+    @property
+    def oldest_return(self) -> int:
+        """What becomes of deliveries from now on has this number or a later one."""
+        return self._returns.oldest
+
+    def take_unclaimed(self) -> list[int]:
+        """What was settled before this node led, and was with somebody else by then."""
+        unclaimed, self._unclaimed = self._unclaimed, []
+        return unclaimed
 
     @property
     def has_disowned(self) -> bool:

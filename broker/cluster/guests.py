@@ -1,5 +1,6 @@
 """Fronts on other nodes, as the leader of their queue has them: stand-ins for their consumers."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from broker.cluster.post import Mail, post
@@ -126,12 +127,11 @@ class Guest:
         self.attached = False  # it has said all that was before
         self.stand_ins: dict[int, StandIn] = {}
         self.changed: Callable[[Guest], None] = lambda _: None  # it has something for `flush`
-        self.returned = 0  # the last RETURN that was carried out
         self._uid = uid
         self._mail = mail
         self._stored: list[tuple[int, list[int]]] = []
-        self._ripe = 0  # RETURNs up to this one are surely in the log
-        self._told = 0
+        self._returned: deque[tuple[int, int]] = deque()  # RETURNs, and until when: Queue.said
+        self._missed: list[tuple[int, list[int]]] = []  # of a RETURN: settled, and not held
 
     @property
     def congested(self) -> bool:
@@ -159,13 +159,25 @@ class Guest:
             stored, self._stored = self._stored, []
             self.send(Op.STORED, encode_stored(stored))
 
-    def ripen(self) -> bool:
-        """Some time has passed: tell of RETURNs that came before the last time. False if none."""
-        if self._ripe > self._told:
-            self._told = self._ripe
-            self.send(Op.RETURNED, encode_number(self._ripe))
-        self._ripe = self.returned
-        return self._ripe > self._told
+    def returned(self, number: int, missed: list[int], said: int) -> None:
+        """A RETURN was carried out, but for messages that others may have: see Queue.said."""
+        self._returned.append((number, said))
+        if missed:
+            self._missed.append((number, missed))
+
+    def missed(self, since: int) -> list[int]:
+        """What could not be settled by RETURNs of this number and later ones."""
+        return [s for number, some in self._missed if number >= since for s in some]
+
+    def ripen(self, kept: int) -> bool:
+        """Tell of RETURNs that are in the log (see Queue.kept). Whether others are not yet."""
+        done = 0
+        while self._returned and self._returned[0][1] <= kept:
+            done, _ = self._returned.popleft()
+        if done:
+            self._missed = [(number, some) for number, some in self._missed if number > done]
+            self.send(Op.RETURNED, encode_number(done))
+        return bool(self._returned)
 
 
 def hand_back(queue: Queue, consumer: Consumer, how: How, messages: list[Message]) -> None:

@@ -37,7 +37,7 @@
               | sequence u64 | failed u32 | redelivered u8 | address len u16 | frames len u32 |
               +--------------+------------+----------------+-----------------+----------------+
               address, frames
-    RETURNED  number u64: all RETURNs up to this one have been carried out
+    RETURNED  number u64: all RETURNs up to this one are in the log, for good
     CONSUMING consumer u32, refused u8: it was taken, or the queue is in exclusive use
     CANCELLED consumer u32: by the broker
     REVOKE    consumer u32, count u32, sequences: their leases are over, and whatever its client has
@@ -108,7 +108,7 @@ class What(IntEnum):
     EXTEND_LEASE = 5
     STATISTICS = 6
     TOUCH = 7
-    STORED = 8
+    STORED = 8  # argument: the first RETURN that it is about
 
 
 CONSUME_NO_ACK: Final = 1

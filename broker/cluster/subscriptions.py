@@ -13,14 +13,16 @@ from broker.cluster.queue_wire import (
     Group,
     How,
 )
+from broker.cluster.stay import Stay
 from broker.protocol.errors import ChannelError
 from queues.bell import Bell, Clock
 from queues.consumers import Consumer
 from queues.message import Message
+from queues.queue import Queue
 
 # Of what a consumer's node was sent and has not passed on, so much may be on the way or wait there.
 WINDOW_BYTES: Final = 1024 * 1024
-# By this time, or twice as much, the log has what was settled, without being hurried.
+# By this time the log has what was settled, as a rule, without being hurried.
 RIPEN_MS: Final = 250
 SEQUENCES_MAX: Final = 16_384  # in one message between nodes
 MESSAGE_BYTES: Final = 64  # counted beside the frames of each message
@@ -139,35 +141,42 @@ def limit_of(consumer: Consumer) -> int:
 
 
 class Settled:
-    """What was settled in the queue of this node lately: its log may not have that yet."""
+    """What was settled in the queue of this node, until its log has that for good."""
 
-    __slots__ = ("_bell", "_clock", "_late", "_new")
+    __slots__ = ("_bell", "_clock", "_stay", "_waiting")
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, stay: Stay) -> None:
         self._clock = clock
-        self._bell = Bell(clock, self._age)
-        self._new: list[int] = []
-        self._late: list[int] = []
+        self._stay = stay
+        self._bell = Bell(clock, self._ripen)
+        self._waiting: deque[tuple[int, How, list[int]]] = deque()  # first: see Queue.said
 
-    def add(self, messages: list[Message]) -> None:
-        if not self._new:
+    def add(self, queue: Queue, how: How, sequences: list[int]) -> None:
+        """The queue was told of these."""
+        waiting, said = self._waiting, queue.said
+        if not waiting:
             self._bell.ring_at(self._clock.now_ms() + RIPEN_MS)
-        self._new += [m.sequence for m in messages]
+        if not waiting or waiting[-1][:2] != (said, how):
+            waiting.append((said, how, []))
+        waiting[-1][2].extend(sequences)
 
-    def _age(self) -> None:
-        self._late, self._new = self._new, []
-        if self._late:
+    def _ripen(self) -> None:
+        queue, waiting = self._stay.queue, self._waiting
+        while queue is not None and waiting and waiting[0][0] <= queue.kept:
+            waiting.popleft()
+        if waiting:
             self._bell.ring_at(self._clock.now_ms() + RIPEN_MS)
 
-    def take(self) -> list[int]:
-        """All of that, when another queue is to be told."""
-        sequences = self._late + self._new
-        self._late, self._new = [], []
-        return sequences
+    def take(self) -> list[tuple[How, list[int]]]:
+        """What the log may not have, when another queue is to be told."""
+        taken = [(how, sequences) for _, how, sequences in self._waiting]
+        self._waiting.clear()
+        self._bell.stop()
+        return taken
 
 
 class Returns:
-    """What became of deliveries: gathered in a turn, and kept until the leader has heard."""
+    """What became of deliveries: gathered in a turn, and kept until the log has it for good."""
 
     __slots__ = ("_gathered", "_kept", "_next")
 
@@ -178,6 +187,11 @@ class Returns:
 
     def __len__(self) -> int:
         return len(self._kept) + len(self._gathered)
+
+    @property
+    def oldest(self) -> int:
+        """The number of the first one that is kept, or of the next."""
+        return next(iter(self._kept), self._next)
 
     def add(self, consumer: int, how: How, messages: list[Message]) -> None:
         self.add_sequences(consumer, how, [m.sequence for m in messages])
@@ -208,7 +222,7 @@ class Returns:
         return taken
 
     def heard(self, number: int) -> None:
-        """The leader carried out all up to this one."""
+        """All up to this one are in the log."""
         for kept in list(self._kept):
             if kept > number:
                 break

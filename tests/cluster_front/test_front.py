@@ -526,6 +526,71 @@ def test_an_ack_that_a_deposed_leader_took_here_is_said_to_the_next(world, no_ac
     assert world.leader.replica.messages == 0
 
 
+def commit(client, tags):
+    """Ack these and ask whether that is kept, as tx.commit does: the answers, when there are."""
+    answers = []
+    client.hand_back(tags, "ack")
+    client.node.front.when_settled(answers.append)
+    client.node.world.flush()
+    return answers
+
+
+@pytest.mark.parametrize("holder", [1, 3])
+def test_an_ack_outlasts_a_leader_that_could_not_write_it_however_long_that_takes(world, holder):
+    client = Client(world.nodes[holder])
+    client.consume()
+    world.publish(1, [b"a"])
+    world.settle_down()
+    for other in {1, 2, 3} - {1, holder}:
+        world.cut(1, other)
+    if holder == 3:
+        world.cut(2, 3)  # holder and leader see each other, and nobody else
+    answers = commit(client, [1])
+    world.group.members = (1, 2, 3, 4, 5)  # without a majority until there is another leader
+    world.settle_down(3000)
+    assert not answers
+    world.group.members = (1, 2, 3)
+    world.heal(2, 3)
+    world.cut(1, 3)
+    world.elect(2)
+    world.heal(1, 2)
+    world.heal(1, 3)
+    world.settle_down(3000)
+    assert answers == [None]
+    assert world.leader.replica.messages == 0
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_commit_fails_whose_acks_come_too_late_for_the_next_leader(leader):
+    world = World(retry_delay_ms=60_000)
+    world.elect(1)
+    world.settle_down()
+    late, other = Client(world.nodes[1]), Client(world.nodes[2])
+    late.consume()
+    world.publish(1, [b"a"])
+    world.settle_down()
+    world.cut(1, 2)
+    world.cut(1, 3)
+    answers = commit(late, [1])
+    world.elect(2)
+    other.consume()
+    world.settle_down(1000)
+    assert bodies(other) == [b"a"]
+    if leader == 1:  # what consumers elsewhere hold it would get before they claim it
+        other.hand_back([1], "requeue")
+        world.settle_down(1000)
+    world.heal(1, 2)
+    world.heal(1, 3)
+    world.elect(leader)
+    world.settle_down(3000)
+    assert len(answers) == 1
+    assert answers[0].code == 506
+    assert world.leader.replica.messages == 1
+    again = commit(late, [])
+    world.settle_down(1000)
+    assert again == [None]
+
+
 def test_what_belongs_to_an_earlier_stay_is_not_heard(world):
     client = Client(world.nodes[2])
     consumer = client.consume()
