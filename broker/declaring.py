@@ -46,9 +46,9 @@ def options_for(
         raise precondition_failed(text) from None
     if options.type != "classic":
         for wrong, label in (
-            (not durable, "non-durable"),
             (auto_delete, "auto-delete"),
             (exclusive, "exclusive-owner"),
+            (not durable, "non-durable"),
         ):
             if wrong:
                 raise precondition_failed(f"invalid property '{label}' for {thing}")

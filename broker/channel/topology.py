@@ -168,6 +168,8 @@ def queue_declare(channel: "Channel", method: commands.Queue.Declare) -> None:
         queue.touch()
     else:
         name = _new_name(channel, method)
+        if method.exclusive:
+            method.durable = False  # it ends with its connection, whatever the client says
         if shared.is_clustered(channel):
             shared.declare_queue(channel, method, name)
             return

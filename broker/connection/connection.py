@@ -132,7 +132,9 @@ class Connection:
             self._log.warning("handshake_failed", reason=str(failure))
         except ConnectionFailure as failure:
             self._log.warning("handshake_refused", code=failure.code, reason=failure.text)
-            self._write_close(failure)
+            self.state = State.CLOSING
+            self._reader.failure = None
+            self._tell_close(failure)
             self.flush()
             await self._linger(half_close=True)
         else:
@@ -428,13 +430,16 @@ class Connection:
             return
         log = self._log.info if failure.code == 320 else self._log.warning
         log("error", code=failure.code, reason=failure.text)
+        left = self._channels.consumed()
         self._channels.drop_all()
-        self._write_close(failure)
-
-    def _write_close(self, failure: ConnectionFailure) -> None:
         self.state = State.CLOSING
         self._reader.failure = None
-        self._write(commands.Connection.Close, **close_arguments(failure))
+        # Its queues first: a client that recovers declares them anew as soon as it hears the close.
+        when_owner_is_gone(self.vhost, self, left, partial(self._tell_close, failure))
+
+    def _tell_close(self, failure: ConnectionFailure) -> None:
+        if self.state is State.CLOSING:  # and not ended by the client in the meantime
+            self._write(commands.Connection.Close, **close_arguments(failure))
 
     def statistics(self) -> ConnectionStatistics:
         channels = list(self._channels)

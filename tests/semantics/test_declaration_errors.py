@@ -169,14 +169,14 @@ def _(scene, ch, q, x):
 
 
 def refuses_replicated(kind: str, words: str, **options: Any) -> None:
-    @mistake(f"{kind} queue declared {words}", 406, "{q}", Queue.Declare)
+    @mistake(f"{kind} queue declared {words}", 406, f"'{words}' for queue '{{q}}'", Queue.Declare)
     def _(scene, ch, q, x):
         ch.send(declare(q, arguments={"x-queue-type": kind}, **options))
 
 
 for _kind in ("quorum", "stream"):
     refuses_replicated(_kind, "non-durable", durable=False)
-    refuses_replicated(_kind, "exclusive", durable=True, exclusive=True)
+    refuses_replicated(_kind, "exclusive-owner", durable=True, exclusive=True)
     refuses_replicated(_kind, "auto-delete", durable=True, auto_delete=True)
 
 

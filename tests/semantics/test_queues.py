@@ -2,7 +2,16 @@
 
 import pytest
 
-from tests.support.frames import Basic, Confirm, Exchange, Queue, Tx, unvalidated
+from tests.support.frames import (
+    Basic,
+    Channel,
+    Confirm,
+    Connection,
+    Exchange,
+    Queue,
+    Tx,
+    unvalidated,
+)
 from tests.support.scene import Scene
 from tests.support.waiting import eventually
 from tests.support.wire import ChannelClosedError, WireChannel, WireConnection
@@ -135,6 +144,28 @@ def test_after_a_polite_close_the_exclusive_queue_is_gone_at_once(
     queue = scene.queue(owner, exclusive=True)
     owner.conn.close()
     channel.declare_queue(queue, exclusive=True)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_client_that_hears_a_close_can_declare_its_exclusive_queue_again_at_once(
+    scene: Scene, channel: WireChannel, answered: bool
+) -> None:
+    owner = scene.channel()
+    queue = scene.queue(owner, exclusive=True)
+    owner.consume(queue)
+    owner.conn.send(Channel.Open(), 1)  # a mistake, as it is open: the broker closes all
+    owner.conn.expect(Connection.Close)
+    if answered:
+        owner.conn.send(Connection.CloseOk())
+    channel.declare_queue(queue, exclusive=True)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_an_exclusive_queue_is_the_same_whether_called_durable_or_not(
+    scene: Scene, channel: WireChannel, durable: bool
+) -> None:
+    queue = scene.queue(channel, exclusive=True, durable=durable)
+    channel.declare_queue(queue, exclusive=True, durable=not durable)
 
 
 def test_nowait_declares_binds_and_deletes_are_not_answered(
