@@ -211,23 +211,21 @@ class FrontConsumers:
             send(Op.RETURN, encode_returns(number, groups))
         for subscription in self._subscriptions.values():
             send(Op.CONSUME, subscription.wish().encode())
-        for number, messages in self.held().items():
-            if number != FETCHER and number not in self._subscriptions:
-                gone = ConsumeWish(number, CONSUME_GONE, 0, None, 0, "")
-                send(Op.CONSUME, gone.encode())
-            for start in range(0, len(messages), SEQUENCES_MAX):
-                some = [m.sequence for m in messages[start : start + SEQUENCES_MAX]]
-                send(Op.CLAIM, encode_sequences(number, some))
-
-    def held(self) -> dict[int, list[Message]]:
-        """What was delivered to consumers of this node and not handed back, by their numbers."""
-        held: dict[int, list[Message]] = {}
+        leases: dict[int, int | None] = {}
+        held: dict[int, list[int]] = {}  # what was delivered and not handed back
         for sink in self._sinks:
             for consumer, message in sink.held_of(self._front):
                 if message.sequence != DISOWNED:
                     number = FETCHER if consumer.fetching else consumer.number
-                    held.setdefault(number, []).append(message)
-        return held
+                    leases[number] = consumer.own_lease_ms
+                    held.setdefault(number, []).append(message.sequence)
+        for number, sequences in held.items():
+            if number != FETCHER and number not in self._subscriptions:
+                gone = ConsumeWish(number, CONSUME_GONE, 0, leases[number], 0, "")
+                send(Op.CONSUME, gone.encode())
+            for start in range(0, len(sequences), SEQUENCES_MAX):
+                some = sequences[start : start + SEQUENCES_MAX]
+                send(Op.CLAIM, encode_sequences(number, some))
 
     def join_all(self, desk: Desk) -> None:
         for subscription in list(self._subscriptions.values()):

@@ -48,6 +48,8 @@ class StandIn:
             priority=wish.priority,
             lease_ms=wish.lease_ms,
         )
+        # It may claim messages before the queue takes it as a consumer, or without ever being one.
+        self.consumer.lease_ms = wish.lease_ms or queue.options.lease_ms
 
     @property
     def paused(self) -> bool:

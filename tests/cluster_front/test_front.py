@@ -199,6 +199,34 @@ def test_a_lease_that_is_over_is_taken_from_the_client(world):
     assert (world.leader.front.ready, world.leader.replica.messages) == (1, 1)
 
 
+@pytest.mark.parametrize("holder", [1, 2, 3])
+@pytest.mark.parametrize("how", ["consumer", "cancelled consumer", "get", "own lease, cancelled"])
+def test_leases_begin_anew_when_the_leader_changes(holder, how):
+    world = World(visibility_timeout_ms=None if how.startswith("own") else 4000)
+    world.elect(1)
+    world.settle_down()
+    client = Client(world.nodes[holder])
+    world.publish(1, [b"a"])
+    world.settle_down()
+    if how == "get":
+        client.get()
+    else:
+        consumer = client.consume(lease_ms=4000 if how.startswith("own") else None)
+    world.settle_down()
+    if how.endswith("cancelled") or how.startswith("cancelled"):
+        client.cancel(consumer)
+    assert len(client.unacked) == 1
+    world.elect(2)
+    world.settle_down(3000)
+    assert len(client.unacked) == 1
+    if how == "consumer":
+        client.cancel(consumer)
+    world.settle_down(4000)
+    assert not client.unacked
+    assert world.leader.front.ready == 1
+    assert world.leader.front.unacked == 0
+
+
 def test_an_ack_that_crosses_the_news_of_the_end_of_its_lease_counts(world):
     client = Client(world.nodes[2])
     client.consume(lease_ms=100)
