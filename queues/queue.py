@@ -457,6 +457,13 @@ class Queue:
         else:
             self._store.enqueue([], Once(then))
 
+    def when_published(self, then: Callable[[], None]) -> None:
+        """Call back when all that was published to it so far is in it, or was refused."""
+        if self._store is None or self.deleted or not any(self._store.under_way()):
+            then()
+        else:
+            self._store.enqueue([], Once(then))
+
     @property
     def said(self) -> int:
         """What `kept` is when its log has, for good, all that became of deliveries so far."""

@@ -9,6 +9,7 @@ from pamqp import commands
 from broker.channel import consuming, topology, transactions
 from broker.channel.confirms import ConfirmTracker
 from broker.channel.deliveries import Deliveries, Settlement
+from broker.channel.own_publishes import OwnPublishes
 from broker.channel.publisher import Publisher
 from broker.protocol import methods
 from broker.protocol.constants import BASIC_ACK, BASIC_NACK, BASIC_PUBLISH, BASIC_REJECT
@@ -46,6 +47,7 @@ class Channel:
         extend = self.deliveries.extend_lease
         self.publisher = Publisher(number, link, plain_properties, extend)
         self.publisher.tally = self.deliveries.tally
+        self.own_publishes = OwnPublishes(self.publisher.tally)
         self.prefetch = 0  # for consumers to come
         self.last_queue: str | None = None  # what an empty queue name means
         self.transaction: Transaction | None = None

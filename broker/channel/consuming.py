@@ -7,6 +7,7 @@ from pamqp import commands
 
 from broker.channel.farewell import when_unused_are_gone
 from broker.channel.fronting import begin_consuming, fetch
+from broker.channel.own_publishes import when_published
 from broker.channel.replies import ReplyQueue, new_reply_address
 from broker.channel.streaming import consume_stream, fifo
 from broker.channel.topology import authorize, own_queue, queue_name, random_name
@@ -160,6 +161,12 @@ def get(channel: "Channel", method: commands.Basic.Get) -> None:
     if deliveries.credit.full and not method.no_ack:
         limit = deliveries.credit.most
         raise precondition_failed(f"limit of unacked messages on a channel ({limit}) is reached")
+    when_published(channel, method, named, lambda: _get(channel, method, name))
+
+
+def _get(channel: "Channel", method: commands.Basic.Get, name: str) -> None:
+    named = channel.vhost.queue(name, user_of=channel.link)
+    deliveries = channel.deliveries
     if isinstance(named, QueueFront):
         fetch(channel, named, no_ack=method.no_ack)
         return

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from pamqp import commands
 
+from broker.channel.own_publishes import when_published
 from broker.protocol.errors import AMQPError, ChannelError, not_implemented, precondition_failed
 from broker.protocol.tables import Table
 from queues.stream.stream import Stream
@@ -291,7 +292,10 @@ def _tell_counts(channel: "Channel", method: commands.Queue.Declare, queue: "Any
         def call(then: Callable[[tuple[int, int] | ChannelError], None]) -> None:
             front.counts(lambda ready, consumers: then((ready, consumers)))
 
-        _ask(channel, method, call, lambda counts: _declared(channel, method, name, *counts))
+        def look() -> None:
+            _ask(channel, method, call, lambda counts: _declared(channel, method, name, *counts))
+
+        when_published(channel, method, queue, look)
 
 
 def _declared(
@@ -310,7 +314,11 @@ def purge_queue(channel: "Channel", method: commands.Queue.Purge, name: str) -> 
         queue = channel.vhost.queue(name, user_of=channel.link)
         if isinstance(queue, Stream):
             raise not_implemented("queue.purge not supported by stream queues")
-        _ask(channel, method, cast("Front", queue).purge, purged)
+
+        def look() -> None:
+            _ask(channel, method, cast("Front", queue).purge, purged)
+
+        when_published(channel, method, queue, look)
 
     _read(channel, method, purge)
 
@@ -340,7 +348,10 @@ def delete_queue(channel: "Channel", method: commands.Queue.Delete, name: str) -
                 if_unused=bool(method.if_unused), if_empty=bool(method.if_empty), then=checked
             )
 
-        _ask(channel, method, check, lambda count: drop(queue, count))
+        def look() -> None:
+            _ask(channel, method, check, lambda count: drop(queue, count))
+
+        when_published(channel, method, queue, look)
 
     def drop(queue: "AnyQueue", count: int) -> None:
         change = ["-queue", vhost.name, name, queue.uid]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 
 from broker.channel import shared_topology as shared
+from broker.channel.own_publishes import when_published
 from broker.channel.streaming import fifo
 from broker.declaring import SERVER_NAMED
 from broker.protocol.errors import access_refused, not_found, precondition_failed
@@ -182,7 +183,8 @@ def queue_declare(channel: "Channel", method: commands.Queue.Declare) -> None:
             user_of=channel.link,
         )
     channel.last_queue = queue.name
-    if not method.nowait:
+
+    def say() -> None:
         answer(
             channel,
             commands.Queue.DeclareOk,
@@ -190,6 +192,9 @@ def queue_declare(channel: "Channel", method: commands.Queue.Declare) -> None:
             message_count=queue.ready,
             consumer_count=queue.consumer_count,
         )
+
+    if not method.nowait:
+        when_published(channel, method, queue, say)
 
 
 def _new_name(channel: "Channel", method: commands.Queue.Declare) -> str:
@@ -264,14 +269,17 @@ def queue_purge(channel: "Channel", method: commands.Queue.Purge) -> None:
     if shared.is_clustered(channel):
         shared.purge_queue(channel, method, name)
         return
-    queue = own_queue(channel, name)
-    count = fifo(queue, "queue.purge").purge()
-    if not method.nowait:
-        # As with an ack, what was purged must not come back once the client knows it is gone.
-        channel.suspend(
-            channel.vhost.when_stored,
-            lambda: channel.send(commands.Queue.PurgeOk, message_count=count),
-        )
+
+    def purge() -> None:
+        count = fifo(own_queue(channel, name), "queue.purge").purge()
+        if not method.nowait:
+            # As with an ack, what was purged must not come back once the client knows it is gone.
+            channel.suspend(
+                channel.vhost.when_stored,
+                lambda: channel.send(commands.Queue.PurgeOk, message_count=count),
+            )
+
+    when_published(channel, method, own_queue(channel, name), purge)
 
 
 def queue_delete(channel: "Channel", method: commands.Queue.Delete) -> None:
@@ -281,8 +289,16 @@ def queue_delete(channel: "Channel", method: commands.Queue.Delete) -> None:
     if shared.is_clustered(channel):
         shared.delete_queue(channel, method, name)
         return
-    count = channel.vhost.delete_queue(
-        name, if_unused=method.if_unused, if_empty=method.if_empty, user_of=channel.link
-    )
-    if not method.nowait:
-        answer(channel, commands.Queue.DeleteOk, message_count=count)
+    queue = channel.vhost.queues.get(name)
+
+    def delete() -> None:
+        count = channel.vhost.delete_queue(
+            name, if_unused=method.if_unused, if_empty=method.if_empty, user_of=channel.link
+        )
+        if not method.nowait:
+            answer(channel, commands.Queue.DeleteOk, message_count=count)
+
+    if queue is None:
+        delete()
+    else:
+        when_published(channel, method, queue, delete)

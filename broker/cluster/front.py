@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from broker.cluster import calls
-from broker.cluster.calls import Calls
+from broker.cluster.calls import CALL_WAIT_MS, Calls
 from broker.cluster.desk import Desk
 from broker.cluster.front_consumers import DISOWNED, FrontConsumers
 from broker.cluster.guests import hand_back
@@ -252,6 +252,24 @@ class QueueFront:
         self._publishes.wait(kept)
         if self._stay.leader is not None:
             self._fronts.changed(self)
+
+    def when_published(self, then: Callable[[], None]) -> None:
+        """Call back when all that was published here so far is in the queue, or was refused.
+
+        Or when no leader has answered for so long that whoever asks now gets no answer either.
+        """
+        if not len(self._publishes):
+            then()
+            return
+        once = [then]
+
+        def done() -> None:
+            if once:
+                timer.cancel()
+                once.pop()()
+
+        timer = self._fronts.clock.call_at(self._fronts.clock.now_ms() + CALL_WAIT_MS, done)
+        self._publishes.when_done(done)
 
     def _refuses(self) -> bool:
         """No majority is in sight, and has not been for a while."""

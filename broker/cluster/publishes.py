@@ -1,5 +1,6 @@
 """What a front has published and not heard of: kept in order, and said again to a new leader."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -56,7 +57,7 @@ class Kept:
 class Publishes:
     """Numbered batches of one front, until they are stored or refused."""
 
-    __slots__ = ("_kept", "_next", "_pending", "_unsent", "session")
+    __slots__ = ("_kept", "_next", "_pending", "_unsent", "_waiting", "session")
 
     def __init__(self, session: bytes, pending: Callable[[int], None]) -> None:
         self.session = session  # names this front to the queue's log
@@ -64,6 +65,7 @@ class Publishes:
         self._kept: dict[int, Kept] = {}  # by number, ascending
         self._next = 1
         self._unsent: list[Kept] = []
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # for all before a number
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -126,6 +128,19 @@ class Publishes:
             self._pending(-kept.size_bytes)
         if kept.receipt is not None:
             kept.receipt.stored(refused)
+        if self._waiting:
+            self._wake()
+
+    def when_done(self, then: Callable[[], None]) -> None:
+        """Call back when it is known what became of each that is kept now."""
+        self._waiting.append((self._next, then))
+        self._wake()
+
+    def _wake(self) -> None:
+        oldest = next(iter(self._kept), self._next)
+        while self._waiting and self._waiting[0][0] <= oldest:
+            _, then = self._waiting.popleft()
+            then()
 
     def told_stored(self, number: int, places: list[int]) -> None:
         """The same from another node, which refused the messages at these places."""

@@ -84,6 +84,9 @@ class Front(AnyQueue, Protocol):
     def placed(self, placement: Placement) -> None:
         """Its members changed in the definitions (see broker.cluster.members)."""
 
+    def when_published(self, then: Callable[[], None]) -> None:
+        """Call back when all that was published here so far is in the queue, or was refused."""
+
     def counts(self, then: Callable[[int, int], None]) -> None:
         """Ready messages and consumers, as its leader knows them; zeros where nobody answers."""
 

@@ -35,10 +35,12 @@ class Stage:
         self.declare(name, **arguments)
         return name
 
-    def declare(self, name: str, **arguments: Any) -> None:
+    def declare(self, name: str, **arguments: Any) -> Any:
         options = KINDS[self.kind]
         named = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-        self.channel.declare_queue(name, **options | {"arguments": options["arguments"] | named})
+        return self.channel.declare_queue(
+            name, **options | {"arguments": options["arguments"] | named}
+        )
 
     def graveyard(self) -> tuple[str, dict[str, Any]]:
         """A queue for dead letters, and the arguments that send them there."""
