@@ -88,6 +88,7 @@ class LogHost(StoredLogs):
         self._dirty: list[HostedLog] = []
         self._urgent = False
         self._applying = False  # what is being applied may lead to more: that waits for its end
+        self._broke_off = False  # a bug ended a turn half way
         self._lazy_set = False
         self._gathering = _Submit()
         self._filling = self._gathering  # to which what is written now belongs
@@ -106,7 +107,7 @@ class LogHost(StoredLogs):
         self.batch = store.batch()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve reads until the disk fails; then say so, which ends the node."""
+        """Serve reads until the disk fails or a turn breaks off; then say so: the node ends."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             for work in self._early:
@@ -115,6 +116,8 @@ class LogHost(StoredLogs):
             task_status.started()
             await self._failed.wait()
             assert self.failure is not None
+            if self._broke_off:
+                raise RuntimeError("a turn of the logs broke off") from self.failure
             _log.error("disk_failed", reason=str(self.failure))
             raise DiskFailedError(f"the disk failed: {self.failure}") from self.failure
 
@@ -178,6 +181,14 @@ class LogHost(StoredLogs):
     def fail(self, error: BaseException) -> None:
         self.failure = error
         self._failed.set()
+
+    def _break_off(self, error: Exception) -> None:
+        """A turn ended half way: what it took from the groups may be neither written nor sent.
+
+        Whoever catches the error, this node must not go on as if nothing had happened.
+        """
+        self._broke_off = True
+        self.fail(error)
 
     # Opening logs
 
@@ -299,11 +310,19 @@ class LogHost(StoredLogs):
         """At the end of a turn: write what is urgent, unless a write is under way."""
         if self._applying or self.failure is not None:
             return
-        replication = self.replication
+        try:
+            self._turn(self.replication)
+        except Exception as error:
+            self._break_off(error)
+            raise
+
+    def _turn(self, replication: Replication | None) -> None:
         if replication is not None:
             self._applying = True
-            replication.turn()
-            self._applying = False
+            try:
+                replication.turn()
+            finally:
+                self._applying = False
         if self._urgent and not self._submits:
             self._submit()
         if replication is not None:
@@ -359,6 +378,19 @@ class LogHost(StoredLogs):
     def _durable(self, number: int) -> None:
         """Everything up to this submit is on disk."""
         self._applying = True
+        try:
+            self._settle(number)
+        except Exception as error:
+            self._break_off(error)
+            raise
+        finally:
+            self._applying = False
+        if self.crowded:
+            self.crowded = {one for one in self.crowded if one.congested}
+        self.relieve_if_light()
+        self._flush_node()
+
+    def _settle(self, number: int) -> None:
         while self._submits and self._submits[0].number <= number:
             submit = self._submits.popleft()
             for log, wseq in submit.writes:
@@ -366,11 +398,6 @@ class LogHost(StoredLogs):
             for action in submit.actions:
                 action()
             self.pending_bytes -= submit.size_bytes
-        self._applying = False
-        if self.crowded:
-            self.crowded = {one for one in self.crowded if one.congested}
-        self.relieve_if_light()
-        self._flush_node()
 
     def _persisted(self, log: HostedLog, wseq: int) -> None:
         raft = log.raft

@@ -65,8 +65,12 @@ class Leadership:
         if log.raft is None or not log.leads:
             then(NotLeaderError(log.leader if log.leader != self._replication.me else None))
             return
+        try:
+            log.raft.read_index(then)
+        except NotLeaderError as error:  # deposed in this very turn: `on_role` has yet to come
+            then(error)
+            return
         log.reads.append(then)
-        log.raft.read_index(then)
         self._replication.touch(log)
 
     def on_role(self, log: MemberLog, ready: Ready) -> None:
@@ -140,7 +144,9 @@ class Leadership:
             log.changed(urgent=True)
 
     def confirmed(self, log: MemberLog, context: object, index: int) -> None:
-        then = next(then for then in log.reads if then is context)
+        then = next((then for then in log.reads if then is context), None)
+        if then is None:
+            return  # it was told that this node leads no more
         log.reads.remove(then)
         if log.raft is not None and log.raft.applied_index >= index:
             then(None)

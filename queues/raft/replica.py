@@ -170,7 +170,8 @@ class Replica:
         self._votes = None
         self.progress = None
         self._transferee = None
-        self._reads_waiting = self._reads = self._snapshots = None
+        # Reads confirmed in this very turn too: their caller hears of the change of role instead.
+        self._reads_waiting = self._read_states = self._reads = self._snapshots = None
         if leader is None:
             self._await_election(now)
         else:

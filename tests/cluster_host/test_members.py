@@ -10,8 +10,9 @@ from broker.cluster import applying, leadership, outgoing
 from broker.cluster.incoming import staged_name
 from broker.cluster.kinds import Kind
 from broker.hosted_log import Then
-from queues.raft.codec import CodecError
+from queues.raft.codec import CodecError, Tails, encode_bundle
 from queues.raft.config import ConfChangeError, Config
+from queues.raft.messages import AppendReply, Vote
 from queues.raft.ready import NotLeaderError
 from queues.storage.errors import OutOfSpaceError
 from tests.cluster_host.machine import ListMachine
@@ -538,3 +539,68 @@ def test_a_leader_hears_what_is_on_its_own_disk_before_others_have_it() -> None:
         await world.heal()
 
     quick().run(scenario)
+
+
+async def both_in_one_turn(world: World) -> tuple[Life, list[object]]:
+    """A read waits at the leader, which hears these of another in one turn: what it is told."""
+    leader = await started(world)
+    await say(world, b"add 1 ")
+    life, log = life_of(world, leader), leader.log
+    assert log is not None
+    assert log.raft is not None
+    other = next(node for node in world.voters if node != life.node)
+    told: list[object] = []
+    log.read_index(told.append)
+    raft = log.raft
+    reply = AppendReply(
+        life.node, other, raft.term, True, raft.log.last, raft.commit, 0, 0, raft._read_round
+    )
+    vote = Vote(life.node, other, raft.term + 1, raft.log.last, raft.log.last_term, transfer=True)
+    for message in (reply, vote):
+        bundle = b"".join(encode_bundle([(A, message)], Tails()))
+        life.handlers[Kind.RAFT](other, b"\0" + bundle)
+    return life, told
+
+
+def test_a_read_confirmed_and_a_leader_deposed_in_one_turn_is_an_ordinary_turn() -> None:
+    async def scenario(world: World) -> None:
+        life, told = await both_in_one_turn(world)
+        life.flush()
+        assert [type(error) for error in told] == [NotLeaderError]
+        await say(world, b"add 2 ")
+
+    quick().run(scenario)
+
+
+def test_a_read_asked_for_after_the_deposition_in_the_same_turn_is_refused() -> None:
+    async def scenario(world: World) -> None:
+        life, told = await both_in_one_turn(world)
+        log = life.machines[A].log
+        assert log is not None
+        log.read_index(told.append)
+        life.flush()
+        assert [type(error) for error in told] == [NotLeaderError, NotLeaderError]
+
+    quick().run(scenario)
+
+
+def test_a_turn_that_breaks_off_ends_the_node_even_if_its_error_is_caught() -> None:
+    class BugError(Exception):
+        pass
+
+    async def scenario(world: World) -> None:
+        leader = await started(world)
+        life = life_of(world, leader)
+
+        def raises() -> bool:
+            raise BugError
+
+        life.replication._applier.some = raises  # type: ignore[method-assign]
+        with suppress(BugError):
+            life.host.flush()
+        await trio.sleep(1.0)
+
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(RuntimeError, match="broke off"), flatten_subgroups=True
+    ):
+        quick().run(scenario)

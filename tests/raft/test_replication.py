@@ -7,9 +7,9 @@ import pytest
 from queues.raft.config import PATIENT, Config, Tunables
 from queues.raft.core import Raft
 from queues.raft.log import RaftLog
-from queues.raft.messages import Append, AppendReply, Entry, Install, Snapshot
+from queues.raft.messages import Append, AppendReply, Entry, Install, Snapshot, Vote
 from queues.raft.progress import Feed
-from queues.raft.ready import ReadOp, ReadState
+from queues.raft.ready import ReadOp, ReadState, Role
 from tests.raft.script import ME, NO_HINT, OTHER, YOU, Script
 
 ALL = Config((ME, YOU, OTHER))
@@ -410,6 +410,17 @@ def test_a_read_of_a_new_leader_waits_for_the_first_entry_of_its_term():
     script.out()
     script.hear(AppendReply(ME, YOU, 2, True, 2, 0, 0, 0, 1))
     assert script.ready.read_states == [ReadState("r", 3)]
+
+
+def test_a_read_that_is_confirmed_in_the_turn_of_a_deposition_is_dropped():
+    script = caught_up()
+    script.core.read_index("r")
+    script.out()
+    script.core.step(AppendReply(ME, YOU, 1, True, 1, 1, 0, 0, 1), script.now)
+    script.core.step(Vote(ME, YOU, 2, 1, 1, transfer=True), script.now)
+    ready = script.core.ready()
+    assert ready.role is Role.FOLLOWER
+    assert list(ready.read_states) == []
 
 
 def test_a_sole_voter_reads_at_once():
