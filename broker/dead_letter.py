@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _U64 = struct.Struct(">Q")
 _COUNT_MAX: Final = 2**63 - 1  # a client may have sent such a count
 _EMPTY_TABLE: Final = b"\x00\x00\x00\x00"
+# Marks a message whose x-death header came from a client. Clients may keep counts in it, as with
+# RabbitMQ, but nothing is sent anywhere because of it (see broker.replay).
+CLAIMED: Final = "x-death-claimed"
+_CLAIMED_RAW: Final = CLAIMED.encode()
 # Rejection is a consumer's decision; a loop without one would go on for ever by itself.
 _DECIDED: Final = "rejected"
 
@@ -84,9 +88,14 @@ def bury(message: Message, queue: "Queue", reason: str, now_ms: int) -> Message:
     properties = message.properties()
     headers = split_table(properties.get(FLAG_HEADERS, _EMPTY_TABLE))[0]
     headers.pop(b"BCC", None)
+    claimed = headers.pop(_CLAIMED_RAW, None) is not None
     expiration = properties.pop(FLAG_EXPIRATION, None)
     keys = [key, *cc_keys(headers)]
-    headers[b"x-death"] = _deaths(headers, queue.name, reason, exchange, keys, expiration, now_ms)
+    earlier = _raw_entries(headers.get(b"x-death"))
+    if claimed:
+        for entry in earlier:  # only counts are a client's to say
+            entry[b"exchange"], entry[b"routing-keys"] = encode_value(exchange), encode_value(keys)
+    headers[b"x-death"] = _deaths(earlier, queue.name, reason, exchange, keys, expiration, now_ms)
     for name, value in (("queue", queue.name), ("reason", reason), ("exchange", exchange)):
         headers.setdefault(raw_text(f"x-first-death-{name}"), encode_value(value))
         headers[raw_text(f"x-last-death-{name}")] = encode_value(value)
@@ -104,6 +113,15 @@ def bury(message: Message, queue: "Queue", reason: str, now_ms: int) -> Message:
     return letter
 
 
+def claim(table: bytes) -> bytes | None:
+    """Headers that a client sent, marked if they tell of deaths; None if they do not."""
+    headers = split_table(table)[0]
+    if b"x-death" not in headers or _CLAIMED_RAW in headers:
+        return None
+    headers[_CLAIMED_RAW] = encode_value(value=True)
+    return join_table(headers)
+
+
 def cc_keys(headers: dict[bytes, bytes]) -> list[str]:
     """The routing keys of the CC header; empty where it is absent or malformed."""
     raw = headers.get(b"CC")
@@ -114,7 +132,7 @@ def cc_keys(headers: dict[bytes, bytes]) -> list[str]:
 
 
 def _deaths(
-    headers: dict[bytes, bytes],
+    earlier: list[dict[bytes, bytes]],
     queue: str,
     reason: str,
     exchange: str,
@@ -123,7 +141,6 @@ def _deaths(
     now_ms: int,
 ) -> bytes:
     """The x-death array: one entry per queue and reason, the latest death first."""
-    earlier = _raw_entries(headers.get(b"x-death"))
     name, why = encode_value(queue), encode_value(reason)
     same = next((e for e in earlier if (e.get(b"queue"), e.get(b"reason")) == (name, why)), None)
     if same is not None:

@@ -10,6 +10,7 @@ from broker.vhost import RESERVED_PREFIX, VHost, is_durable
 from exchanges.exchange import Exchange
 from queues.declared import parse_arguments
 from queues.seams import AnyQueue
+from queues.stream.names import INTERNAL
 
 
 def durable_definitions(vhost: VHost) -> Iterator[list[object]]:
@@ -123,8 +124,8 @@ def _replay_binding(
     exchange = vhost.exchanges.get(source)
     where: Mapping[str, AnyQueue | Exchange] = vhost.queues if what == "queue" else vhost.exchanges
     destination = where.get(name)
-    if exchange is None or destination is None:
-        return
+    if exchange is None or destination is None or name in INTERNAL:
+        return  # older versions could be made to bind one of the broker's own
     if kind == "binding":
         vhost.add_binding(exchange, destination, key, arguments)
     else:

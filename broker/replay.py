@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from broker.dead_letter import headers_of
+from broker.dead_letter import CLAIMED, cc_keys, headers_of, split_address
 from broker.protocol.constants import FLAG_HEADERS
 from broker.protocol.content import join_header
 from broker.protocol.methods import short_string
@@ -16,6 +16,7 @@ from queues.message import Message
 from queues.queue import Queue
 from queues.seams import AnyQueue
 from queues.stream.arguments import StreamQueueOptions
+from queues.stream.names import INTERNAL
 
 REPLAY_COUNT: Final = "x-replay-count"
 REPLAYS_MAX: Final = 2**31  # a client may have sent any count
@@ -35,8 +36,10 @@ class Death:
 
 
 def death_of(message: Message) -> Death | None:
-    """None for a message that is not a dead letter."""
+    """None for a message that is not a dead letter, though a client may have said it was."""
     headers = headers_of(message)
+    if CLAIMED in headers:
+        return None
     deaths = headers.get("x-death")
     if not isinstance(deaths, list) or not deaths or not isinstance(deaths[0], dict):
         return None
@@ -73,6 +76,22 @@ def dead_letter_queues(vhost: VHost) -> dict[AnyQueue, list[str]]:
         for target in vhost.route(exchange, (queue.name if key is None else key,), {}):
             found.setdefault(target, []).append(queue.name)
     return found
+
+
+def sends_here(vhost: VHost, source: AnyQueue, letter: Message, queue: str) -> bool:
+    """Whether dead letters of `source` really go to `queue` by the way that this one came."""
+    options = source.options
+    if isinstance(options, StreamQueueOptions) or options.dead_letter_exchange is None:
+        return False
+    exchange = vhost.exchanges.get(options.dead_letter_exchange)
+    if exchange is None:
+        return False
+    keys = [options.dead_letter_routing_key]
+    if keys[0] is None:
+        raw = split_table(letter.properties().get(FLAG_HEADERS, _EMPTY_TABLE))[0]
+        keys = [split_address(letter.address)[1], *cc_keys(raw)]
+    targets = vhost.route(exchange, [key for key in keys if key is not None], headers_of(letter))
+    return any(target.name == queue for target in targets)
 
 
 def revived(message: Message, death: Death) -> Message:
@@ -123,7 +142,7 @@ class Undertaker:
     """
 
     def __init__(
-        self, vhost: VHost, queue: Queue, may_write: Callable[[str], bool] = lambda _name: True
+        self, vhost: VHost, queue: Queue, may_write: Callable[[str], bool] = lambda _name: False
     ) -> None:
         """`may_write`: whether dead letters may go back to the queue of that name."""
         self._vhost = vhost
@@ -135,7 +154,8 @@ class Undertaker:
     def replay(self, sequences: Collection[int], then: Callable[[], None]) -> None:
         """Send messages back to where they died; `then` when they are safe there.
 
-        What is no dead letter, or whose queue is gone, refuses it or is not the operator's, stays.
+        What is no dead letter stays, as does one whose queue is gone, refuses it, sends its dead
+        letters elsewhere or is not the operator's.
         """
         self._queue.browse().take(sequences, lambda taken: self._send(taken, then))
 
@@ -145,13 +165,20 @@ class Undertaker:
         stay: list[Message] = []
         for message in taken:
             death = death_of(message)
-            target = self._vhost.queues.get(death.queue) if death is not None else None
-            if death is None or target is None or not self._may_write(target.name):
+            target = self._home(message, death) if death is not None else None
+            if death is None or target is None:
                 stay.append(message)
             else:
                 shares.setdefault(target, []).append((message, revived(message, death)))
         self._queue.let_go(stay)
         self._publish(shares, then)
+
+    def _home(self, letter: Message, death: Death) -> AnyQueue | None:
+        """The queue that it died in, if it may go back there."""
+        home = self._vhost.queues.get(death.queue)
+        if home is None or home.name in INTERNAL or not self._may_write(home.name):
+            return None
+        return home if sends_here(self._vhost, home, letter, self._queue.name) else None
 
     def move(self, sequences: Collection[int], target: AnyQueue, then: Callable[[], None]) -> None:
         """Messages go to another queue, as they were published; `then` when they are safe there."""

@@ -121,6 +121,16 @@ class VHost:
             raise locked(self._queue_text(name))
         return queue
 
+    def writable_queue(self, name: str, *, user_of: object) -> AnyQueue:
+        """The queue, if messages may be put into it: the broker's own are for nobody else."""
+        self.refuse_internal(name)
+        return self.queue(name, user_of=user_of)
+
+    def refuse_internal(self, name: str) -> None:
+        """The one place below all doors where the broker's own queues are kept from clients."""
+        if name in INTERNAL:
+            raise access_refused(f"{self._queue_text(name)} is the broker's own")
+
     def _owner_of(self, user: object) -> object:
         """What owns exclusive queues: the connection, or its name within the cluster."""
         return user if self.catalog is None else self.catalog.owner_of(user)
@@ -210,6 +220,38 @@ class VHost:
         user_of: object,
     ) -> AnyQueue:
         """Make the queue, or check that it is the same. `owner` is set for an exclusive one."""
+        self.refuse_internal(name)
+        return self._declare_queue(
+            name,
+            durable=durable,
+            auto_delete=auto_delete,
+            owner=owner,
+            arguments=arguments,
+            user_of=user_of,
+        )
+
+    def declare_internal(self, name: str, arguments: Table) -> AnyQueue:
+        """A stream of the broker's own. Raises ChannelError if a queue of that name is another."""
+        assert name in INTERNAL, name
+        return self._declare_queue(
+            name,
+            durable=True,
+            auto_delete=False,
+            owner=None,
+            arguments=arguments,
+            user_of=None,
+        )
+
+    def _declare_queue(
+        self,
+        name: str,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        owner: object | None,
+        arguments: Table,
+        user_of: object,
+    ) -> AnyQueue:
         self.churn.queue_declared += 1
         existing = self.queues.get(name)
         if existing is not None:
@@ -225,7 +267,7 @@ class VHost:
             existing.touch()
             return existing
         exclusive = owner is not None
-        options = self.options_for_new(
+        options = self._options_for_new(
             name, arguments, durable=durable, auto_delete=auto_delete, exclusive=exclusive
         )
         uid = uuid4().bytes
@@ -246,6 +288,14 @@ class VHost:
         self, name: str, arguments: Table, *, durable: bool, auto_delete: bool, exclusive: bool
     ) -> Options:
         """What a queue that is not there yet would do. Raises ChannelError if it cannot be."""
+        self.refuse_internal(name)
+        return self._options_for_new(
+            name, arguments, durable=durable, auto_delete=auto_delete, exclusive=exclusive
+        )
+
+    def _options_for_new(
+        self, name: str, arguments: Table, *, durable: bool, auto_delete: bool, exclusive: bool
+    ) -> Options:
         thing = self._queue_text(name)
         if len(self.queues) >= self.queues_max:
             limit = f"queue limit in vhost '{self.name}' ({self.queues_max}) is reached"
@@ -322,6 +372,7 @@ class VHost:
 
     def delete_queue(self, name: str, *, if_unused: bool, if_empty: bool, user_of: object) -> int:
         """The number of messages that went with it; deleting what is not there is fine."""
+        self.refuse_internal(name)
         if name not in self.queues:
             return 0
         queue = self.queue_of(name, user_of=user_of)
@@ -394,6 +445,8 @@ class VHost:
     def add_binding(
         self, exchange: Exchange, destination: AnyQueue | Exchange, key: str, arguments: Table
     ) -> None:
+        if not isinstance(destination, Exchange):
+            self.refuse_internal(destination.name)
         if exchange.bind(destination, key, arguments):
             self._sources.setdefault(destination, {})[exchange] = None
             self._forget_routes()

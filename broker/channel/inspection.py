@@ -5,6 +5,7 @@ from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
+from broker.dead_letter import claim
 from broker.protocol.constants import (
     BASIC_PUBLISH,
     FLAG_CORRELATION_ID,
@@ -124,6 +125,8 @@ class Inspector:
                 self._obey(message)
         if wishes:
             message.wishes = read_wishes(table)
+            if b"x-death" in table:
+                _mark_claimed(message, table)
         if route.extends:
             return self._extend(message, route)
         if route.reply is not None:
@@ -318,6 +321,15 @@ def _whole(value: object) -> int | None:
     if isinstance(value, float | Decimal):
         return int(value) if isfinite(value) and value == int(value) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _mark_claimed(message: "Message", table: bytes) -> None:
+    """Deaths that a client tells of are no deaths of ours."""
+    marked = claim(table)
+    if marked is not None:
+        values = message.properties()
+        values[FLAG_HEADERS] = marked
+        _rewrite(message, values)
 
 
 def _carbon_copies(name: str, raw: bytes) -> list[str]:

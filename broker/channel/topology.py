@@ -21,7 +21,6 @@ from broker.security.checks import (
 )
 from broker.security.permissions import Action
 from broker.vhost import RESERVED_PREFIX
-from queues.stream.names import INTERNAL
 
 if TYPE_CHECKING:
     from pamqp.base import Frame
@@ -151,11 +150,6 @@ def exchange_unbind(channel: "Channel", method: commands.Exchange.Unbind) -> Non
 # Queues
 
 
-def _refuse_internal(name: str) -> None:
-    if name in INTERNAL:
-        raise access_refused(f"queue '{name}' is the broker's own")
-
-
 def queue_declare(channel: "Channel", method: commands.Queue.Declare) -> None:
     if method.queue.startswith(REPLY_TO):
         _declare_reply_to(channel, method)
@@ -209,7 +203,7 @@ def _new_name(channel: "Channel", method: commands.Queue.Declare) -> str:
         name = random_name(SERVER_NAMED)
     elif name.startswith(RESERVED_PREFIX):
         raise access_refused(f"queue name '{name}' contains reserved prefix 'amq.*'")
-    _refuse_internal(name)
+    channel.vhost.refuse_internal(name)
     authorize(channel, "configure", "queue", name)
     if name not in channel.vhost.queues:
         check_new_queue(channel.user, channel.vhost.name, name, method.arguments)
@@ -235,7 +229,7 @@ def _declare_reply_to(channel: "Channel", method: commands.Queue.Declare) -> Non
 
 def queue_bind(channel: "Channel", method: commands.Queue.Bind) -> None:
     name = queue_name(channel, method.queue)
-    _refuse_internal(name)
+    channel.vhost.refuse_internal(name)
     key = method.routing_key
     if not method.queue and not key:
         key = name  # the specification's default for a queue that was not named either
@@ -284,7 +278,7 @@ def queue_purge(channel: "Channel", method: commands.Queue.Purge) -> None:
 
 def queue_delete(channel: "Channel", method: commands.Queue.Delete) -> None:
     name = queue_name(channel, method.queue)
-    _refuse_internal(name)
+    channel.vhost.refuse_internal(name)
     authorize(channel, "configure", "queue", name)
     if shared.is_clustered(channel):
         shared.delete_queue(channel, method, name)

@@ -236,6 +236,7 @@ class State:
                 self.load.replicas[node] += by
 
     def _delete_queue(self, vhost: str, name: str, uid: bytes) -> None:
+        self.vhost(vhost).refuse_internal(name)
         queue = self.vhost(vhost).queues.get(name)
         if queue is not None and queue.uid == uid:  # else that one is gone already
             self.drop_queue(self.vhost(vhost), queue)

@@ -95,7 +95,7 @@ async def _move(call: Call) -> Response:
     must(call, "read", call.parameter("name"))
     must(call, "write", to)
     vhost, queue, wanted = call.vhost(), find_queue(call), _id(call)
-    target = vhost.queue(to, user_of=call)
+    target = vhost.writable_queue(to, user_of=call)
     if target.name == queue.name:
         raise bad_request("it is in this queue already")
     undertaker = Undertaker(vhost, queue)

@@ -22,7 +22,6 @@ from broker.vhost import RESERVED_PREFIX
 from exchanges.exchange import Exchange
 from exchanges.kinds import is_known
 from queues.queue import Queue
-from queues.stream.names import INTERNAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +45,8 @@ async def declare_queue(
 ) -> bool:
     """Whether it is new."""
     vhost = call.vhost()
-    if name.startswith(RESERVED_PREFIX) or name in INTERNAL:
+    vhost.refuse_internal(name)
+    if name.startswith(RESERVED_PREFIX):
         raise access_refused(f"queue name '{name}' contains reserved prefix 'amq.*'")
     must(call, "configure", name)
     await up_to_date(call, vhost)
@@ -90,8 +90,7 @@ async def _place(
 
 async def delete_queue(call: Call, queue: AnyQueue, *, if_unused: bool, if_empty: bool) -> None:
     vhost = call.vhost()
-    if queue.name in INTERNAL:
-        raise access_refused(f"queue '{queue.name}' is the broker's own")
+    vhost.refuse_internal(queue.name)
     must(call, "configure", queue.name)
     if vhost.catalog is None:
         vhost.delete_queue(queue.name, if_unused=if_unused, if_empty=if_empty, user_of=call)
@@ -240,8 +239,7 @@ def _end_of(
     if not source or not destination.name:
         raise access_refused("operation not permitted on the default exchange")
     if not isinstance(destination, Exchange):
-        if destination.name in INTERNAL:
-            raise access_refused(f"queue '{destination.name}' is the broker's own")
+        vhost.refuse_internal(destination.name)
         vhost.queue(destination.name, user_of=call)
     require_entry(call.user, vhost.name)
     end = (kind, destination.name)

@@ -115,14 +115,14 @@ async def _move(call: Call, vhost: VHost, queue: Queue, task: Task) -> None:
     while not queue.deleted:
         target = None
         if task.destination is not None:
-            target = vhost.queue(task.destination, user_of=task)
+            target = vhost.writable_queue(task.destination, user_of=task)
         began = trio.current_time()
         messages = await peek(call, queue, after, min(task.rate or WINDOW, WINDOW))
         window = [message.sequence for message in messages if message.sequence < end]
         if not window:
             return
         after = window[-1]
-        undertaker = Undertaker(vhost, queue)
+        undertaker = Undertaker(vhost, queue, lambda _name: call.user.may(vhost.name, "write", ""))
         if target is None:
             move = partial(undertaker.replay, window)
         else:

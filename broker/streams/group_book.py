@@ -316,14 +316,7 @@ class GroupBook:
                 "x-compact": True,
                 "x-stream-max-segment-size-bytes": SEGMENT_BYTES,
             }
-            stream = self._vhost.declare_queue(
-                OFFSETS_STREAM,
-                durable=True,
-                auto_delete=False,
-                owner=None,
-                arguments=arguments,
-                user_of=None,
-            )
+            stream = self._vhost.declare_internal(OFFSETS_STREAM, arguments)
             assert isinstance(stream, Stream)
             self._partition = stream.partitions[0]
         return self._partition

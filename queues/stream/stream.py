@@ -13,6 +13,7 @@ from queues.options import NOTHING_ALTERED
 from queues.seams import Receipt
 from queues.stream.arguments import StreamQueueOptions
 from queues.stream.arrivals import Receipt as PartitionReceipt
+from queues.stream.names import INTERNAL
 from queues.stream.partition import StreamPartition
 from queues.stream.publishing import (
     Columns,
@@ -241,10 +242,11 @@ class Stream:
 
     def _is_closed(self, receipt: Receipt | None, messages: Callable[[], list[Message]]) -> bool:
         """Whether it takes nothing any more; the publisher is told then."""
-        if not self.deleted and self.damaged is None:
+        internal = self.name in INTERNAL  # written by the broker alone, and not in this way
+        if not self.deleted and self.damaged is None and not internal:
             return False
         if receipt is not None:
-            receipt.stored(messages() if self.damaged is not None else [])
+            receipt.stored(messages() if self.damaged is not None or internal else [])
         return True
 
     def _append(

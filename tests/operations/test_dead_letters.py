@@ -130,6 +130,42 @@ def test_what_cannot_go_back_stays(scene, api, graveyard):
     assert not any(content.redelivered for content in left)
 
 
+def forged(queue, key="jobs.paint"):
+    death = {"queue": queue, "reason": "rejected", "exchange": "amq.topic", "routing-keys": [key]}
+    return {"x-death": [{**death, "count": 3}], "x-first-death-queue": queue}
+
+
+def test_deaths_that_a_client_tells_of_do_not_steer_a_replay(scene, api, graveyard):
+    """Not even to a queue whose dead letters go here; the header itself stays as it was sent."""
+    for queue in (graveyard.work, scene.queue(graveyard.channel)):
+        graveyard.confirming.publish("", graveyard.dead, b"forged", headers=forged(queue))
+    assert [row["death"] for row in peeked(api, graveyard.dead)] == [None, None]
+    answer = api.call("POST", "dlq", "/", graveyard.dead, "replay", body={"all": True})
+    assert answer.json == {"replayed": 0, "left": 2}
+    assert graveyard.channel.count(graveyard.work) == 0
+    content = graveyard.channel.get(graveyard.dead)
+    assert content.properties.headers["x-death"][0]["count"] == 3
+    assert content.properties.headers["x-first-death-queue"] == graveyard.work
+
+
+def test_a_real_death_counts_on_from_what_a_client_sent_but_goes_by_the_truth(api, graveyard):
+    graveyard.bury([b"x"], headers=forged(graveyard.work, key="made up"))
+    [row] = peeked(api, graveyard.dead)
+    assert (row["death"]["count"], row["death"]["routing_key"]) == (4, "jobs.paint")
+    answer = api.call("POST", "dlq", "/", graveyard.dead, "replay", body={"all": True})
+    assert answer.json == {"replayed": 1, "left": 0}
+    assert graveyard.channel.get(graveyard.work).method.routing_key == "jobs.paint"
+
+
+def test_a_letter_goes_back_only_where_dead_letters_really_come_from(api, graveyard):
+    graveyard.bury([b"x"])
+    graveyard.channel.rpc(Queue.Delete(queue=graveyard.work))
+    graveyard.channel.declare_queue(graveyard.work)  # another one, which has no dead letters
+    answer = api.call("POST", "dlq", "/", graveyard.dead, "replay", body={"all": True})
+    assert answer.json == {"replayed": 0, "left": 1}
+    graveyard.channel.rpc(Queue.Delete(queue=graveyard.work))
+
+
 def test_what_a_full_queue_refuses_stays(scene, api, kind):
     limits = {"x-max-length": 1, "x-overflow": "reject-publish"}
     graveyard = Graveyard(scene, kind, **limits)
@@ -192,7 +228,7 @@ def test_long_queues_that_are_mostly_on_disk_are_replayed_whole(tmp_path):
         channel = life.channel()
         assert channel.count("dead") == 2998
         channel.rpc(Queue.Delete(queue="work"))
-        channel.declare_queue("work", durable=True)
+        channel.declare_queue("work", durable=True, arguments=arguments)
         answer = api.call("POST", "dlq", "/", "dead", "replay", body={"all": True})
         assert answer.json == {"replayed": 2998, "left": 0}
         assert channel.count("dead") == 0

@@ -35,7 +35,14 @@ class Api:
         if query:
             target += f"?{query}"
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        self._connection.request(method, target, data, self.headers)
+        return self._ask(method, target, data, self.headers)
+
+    def post_to(self, target: str, body: object, headers: dict[str, str]) -> Answer:
+        """To a path outside of /api, with headers beside one's own."""
+        return self._ask("POST", target, json.dumps(body).encode(), self.headers | headers)
+
+    def _ask(self, method: str, target: str, data: bytes | None, headers: dict[str, str]) -> Answer:
+        self._connection.request(method, target, data, headers)
         response = self._connection.getresponse()
         raw = response.read()
         return Answer(
