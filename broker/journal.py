@@ -61,6 +61,10 @@ STOPPED: Final = "stopped"
 STARTED: Final = "started"
 # Changes above the last checkpoint that are replayed at a start: a second's worth.
 CHECKPOINT_CHANGES: Final = 50_000
+# CBOR's reader goes 400 deep, and entries and requests put a few levels around a change. Tables of
+# AMQP are 64 deep at most; those that come as JSON meet this.
+DEPTH_MAX: Final = 128
+CHANGE_BYTES_MAX: Final = 4 * 1024 * 1024  # a schema has 1 MiB at most, and is the longest by far
 
 
 class Log(Protocol):
@@ -137,7 +141,7 @@ class Journal:
             self._checkpointing = False
             self._log.release(covered)
 
-        state = array([cbor2.dumps(FORMAT_VERSION), *map(encode_change, self._state())])
+        state = array([cbor2.dumps(FORMAT_VERSION), *map(encode_known, self._state())])
         self._log.checkpoint(index, state, durable)
 
     def damaged(self, reason: str) -> None:
@@ -156,10 +160,39 @@ class Journal:
 
 
 def encode_change(change: Iterable[object]) -> bytes:
+    """The one check on the way in: whatever is recorded can be read back at the next start."""
+    parts = list(change)
+    if not _is_shallow(parts):
+        raise precondition_failed(f"{parts[0]} cannot be stored: nested over {DEPTH_MAX} deep")
     try:
-        return cbor2.dumps([_plain(part) for part in change])
-    except (ValueError, TypeError, UnicodeError, cbor2.CBOREncodeError) as error:
+        encoded = encode_known(parts)
+        if len(encoded) <= CHANGE_BYTES_MAX:
+            cbor2.loads(encoded)
+            return encoded
+    except (ValueError, TypeError, UnicodeError, OverflowError) as error:
         raise precondition_failed(f"arguments cannot be stored: {error}") from None
+    raise precondition_failed(f"{parts[0]} cannot be stored: over {CHANGE_BYTES_MAX} bytes")
+
+
+def encode_known(change: Iterable[object]) -> bytes:
+    """Of what was checked on its way in, or has been read back already."""
+    return cbor2.dumps([_plain(part) for part in change])
+
+
+def _is_shallow(value: object) -> bool:
+    """Level by level: a deep value must not exhaust the stack of who measures it."""
+    level: list[object] = [value]
+    for _ in range(DEPTH_MAX + 1):
+        level = [part for parent in level for part in _parts(parent)]
+        if not level:
+            return True
+    return False
+
+
+def _parts(value: object) -> Iterable[object]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _plain(part: object) -> object:

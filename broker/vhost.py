@@ -169,7 +169,7 @@ class VHost:
         if name.startswith(RESERVED_PREFIX):
             raise access_refused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
         try:
-            exchange = self.exchanges[name] = Exchange(
+            exchange = Exchange(
                 name,
                 kind,
                 durable=durable,
@@ -179,10 +179,11 @@ class VHost:
             )
         except ValueError as error:
             raise precondition_failed(f"{error} in {thing}") from None
-        self.policies.apply_to_exchange(exchange)
-        self._forget_routes()
         if durable:
             self._record("exchange", name, kind, auto_delete, internal, arguments)
+        self.exchanges[name] = exchange
+        self.policies.apply_to_exchange(exchange)
+        self._forget_routes()
 
     def delete_exchange(self, name: str, *, if_unused: bool) -> None:
         _refuse_default_exchange(name)
@@ -447,11 +448,13 @@ class VHost:
     ) -> None:
         if not isinstance(destination, Exchange):
             self.refuse_internal(destination.name)
-        if exchange.bind(destination, key, arguments):
-            self._sources.setdefault(destination, {})[exchange] = None
-            self._forget_routes()
-            if exchange is not self.default and is_durable(exchange) and is_durable(destination):
-                self._record_binding("binding", exchange, destination, key, arguments)
+        if exchange.has_binding(destination, key, arguments):
+            return
+        if exchange is not self.default and is_durable(exchange) and is_durable(destination):
+            self._record_binding("binding", exchange, destination, key, arguments)
+        exchange.bind(destination, key, arguments)
+        self._sources.setdefault(destination, {})[exchange] = None
+        self._forget_routes()
 
     def unbind(
         self, source: str, destination: AnyQueue | Exchange, key: str, arguments: Table

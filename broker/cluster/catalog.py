@@ -25,7 +25,7 @@ from broker.cluster.requests import Clock, Letter, Requests
 from broker.cluster.seams import Change, Owner, Result, Then
 from broker.cluster.state import ASK, State
 from broker.cluster.table import PeerInfo
-from broker.journal import CHECKPOINT_CHANGES, FORMAT_VERSION, array, encode_change
+from broker.journal import CHECKPOINT_CHANGES, FORMAT_VERSION, array, encode_change, encode_known
 from broker.startup import StartupError
 from queues.declared import Options
 from queues.raft.messages import NodeId
@@ -441,7 +441,7 @@ class Catalog:
 
     def encoded_state(self) -> bytes:
         """A checkpoint of all that is applied."""
-        changes = map(encode_change, changes_of(self.state))
+        changes = map(encode_known, changes_of(self.state))
         return array([cbor2.dumps(FORMAT_VERSION), *changes])
 
     def _checkpoint(self, index: int) -> None:

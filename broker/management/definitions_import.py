@@ -17,6 +17,7 @@ from broker.http.auth import ADMINISTRATORS, POLICYMAKERS
 from broker.http.messages import Response
 from broker.management import parameters
 from broker.management.definitions_file import DefinitionsFile
+from broker.management.definitions_rights import check_rights
 from broker.policy_store import change_of
 from broker.protocol.errors import ChannelError
 
@@ -68,6 +69,7 @@ async def _carry_out(call: Call, file: DefinitionsFile) -> None:
     for name in sorted(file.vhosts() - made):
         if name not in call.node.vhosts:
             raise bad_request(f"there is no vhost {name!r}")
+    check_rights(call, file)
     for change in (*file.new_vhosts, *file.accounts):
         await call.define(change)
     for name, value in file.global_parameters:
@@ -179,7 +181,7 @@ class _Maker:
 
     def binding(self, vhost: VHost, item: BindingItem) -> list[object] | None:
         """One whose ends are not there is left out, as in RabbitMQ."""
-        source, destination = vhost.exchanges.get(item.source), _end(vhost, item)
+        source, destination = vhost.exchanges.get(item.source), self._end(vhost, item)
         if source is None or destination is None:
             return None
         if source.has_binding(destination, item.key, item.arguments):
@@ -190,8 +192,9 @@ class _Maker:
         vhost.bind(item.source, destination, item.key, item.arguments)
         return None
 
-
-def _end(vhost: VHost, item: BindingItem) -> AnyQueue | Exchange | None:
-    if item.destination_type == "queue":
-        return vhost.queues.get(item.destination)
-    return vhost.exchanges.get(item.destination)
+    def _end(self, vhost: VHost, item: BindingItem) -> AnyQueue | Exchange | None:
+        if item.destination_type == "exchange":
+            return vhost.exchanges.get(item.destination)
+        if item.destination not in vhost.queues:
+            return None
+        return vhost.queue_of(item.destination, user_of=self._call)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from broker.global_parameters import CLUSTER_NAME
 from broker.http.admin import Admin, Call, bad_request, not_found
@@ -14,8 +14,6 @@ from broker.management.listing import answer_rows
 if TYPE_CHECKING:
     from broker.management.site import Site
     from broker.vhost import VHost
-
-VALUE_DEPTH_MAX: Final = 20
 
 
 def add_parameters(admin: Admin, site: Site) -> None:
@@ -59,8 +57,6 @@ async def _get(call: Call) -> Response:
 async def _put(call: Call) -> Response:
     name, body = checked_name(call.parameter("name")), call.json()
     (value,) = need(body, "value")
-    if _depth(value) > VALUE_DEPTH_MAX:
-        raise bad_request(f"value: it is nested more than {VALUE_DEPTH_MAX} deep")
     is_new = name not in call.node.global_parameters
     await change(call, "global-parameter", name, value)
     return Response(status=201 if is_new else 204)
@@ -76,11 +72,6 @@ def _known(call: Call) -> str:
     if name not in call.node.global_parameters:
         raise not_found("Not Found")
     return name
-
-
-def _depth(value: Any) -> int:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + max(map(_depth, parts), default=0)
 
 
 async def change(call: Call, kind: str, *details: Any) -> None:
