@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from broker import logs
+from broker.http import json_body
 from broker.http.auth import (
     MANAGERS,
     log_in,
@@ -104,8 +105,8 @@ class Call:
     def json(self) -> dict[str, Any]:
         """The body, which must be a JSON object; none at all is an empty one."""
         try:
-            value = json.loads(self.request.body or b"{}")
-        except (ValueError, RecursionError):
+            value = json_body.parse(self.request.body or b"{}")
+        except ValueError:
             value = None
         if not isinstance(value, dict):
             raise bad_request("the body is not a JSON object")

@@ -5,13 +5,13 @@ The file is checked first, as a whole. What is there already stays as it is, as 
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import trio
 
 from broker.cluster.placement import Load
+from broker.http import json_body
 from broker.http.admin import Admin, Call, bad_request
 from broker.http.auth import ADMINISTRATORS, POLICYMAKERS
 from broker.http.messages import Response
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 64  # changes asked of the cluster at a time
 SLICE: Final = 500  # changes made without giving others a turn
+VALUES_MAX: Final = 2_000_000  # in a file: 100,000 queues, and what goes with them
 
 
 def add_import(admin: Admin) -> None:
@@ -56,8 +57,8 @@ async def _import_vhost(call: Call) -> Response:
 
 def _body(call: Call) -> dict[str, Any]:
     try:
-        body = json.loads(call.request.body)
-    except (ValueError, RecursionError):
+        body = json_body.parse(call.request.body, VALUES_MAX)
+    except ValueError:
         body = None
     if not isinstance(body, dict):
         raise bad_request("failed_to_parse_json")

@@ -16,10 +16,10 @@ may not read.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from broker.http import json_body
 from broker.http.auth import MANAGERS, POLICYMAKERS
 from broker.registry import errors
 
@@ -97,8 +97,8 @@ class Ask:
         if len(self.call.request.body) > BODY_BYTES_MAX:
             raise errors.RegistryError(42209, f"the body is larger than {BODY_BYTES_MAX} bytes")
         try:
-            value = json.loads(self.call.request.body)
-        except (ValueError, RecursionError):
+            value = json_body.parse(self.call.request.body)
+        except ValueError:
             value = None
         if not isinstance(value, dict):
             raise errors.RegistryError(errors.UNPROCESSABLE, "the body is not a JSON object")

@@ -26,6 +26,7 @@ from broker.sqs.calls import SqsCall, sqs_error
 from broker.sqs.errors import (
     ACCESS_DENIED,
     BAD_ACTION,
+    TOO_LARGE,
     UNAVAILABLE,
     UNKNOWN_KEY,
     UNSIGNED,
@@ -75,6 +76,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "UntagQueue": queues.untag,
 }
 BETWEEN_NODES: Final = f"{INTERNAL}sqs"
+# A batch of 256 KiB as a form in which every byte is escaped has 768 KiB, as JSON not more.
+REQUEST_BYTES_MAX: Final = 1024 * 1024
 LEADER_WAIT_S: Final = 10.0  # for a queue to have one, after which the client may try again
 LEADER_LOOK_S: Final = 0.05
 
@@ -104,16 +107,17 @@ class Sqs:
     async def _answer(self, request: Request) -> Response:
         request_id = str(uuid4())
         protocol: ModuleType = query_protocol
+        if json_protocol.is_json_call(request):
+            protocol = json_protocol
         try:
-            if json_protocol.is_json_call(request):
-                protocol = json_protocol
+            user, region = await self.log_in(request)  # first: nobody is parsed for unknown
+            if protocol is json_protocol:
                 action = json_protocol.action_of(request)
                 values = json_protocol.parse_object(request.body)
             else:
                 action, values = query_protocol.parse(request)
                 if "name" in request.parameters:
                     values.setdefault("QueueUrl", request.path)
-            user, region = await self.log_in(request)
             vhost = request.parameters.get("vhost", DEFAULT_VHOST)
             result = await self.perform(request, user, region, vhost, action, values)
             response: Response = protocol.result(action, result, request_id)
@@ -124,7 +128,13 @@ class Sqs:
     # Who calls
 
     async def log_in(self, request: Request) -> tuple[User, str]:
-        """The user who signed, or gave a password, and the region; raises SqsError."""
+        """The user who signed, or gave a password, and the region; raises SqsError.
+
+        It comes before anything else is made of a request.
+        """
+        if len(request.body) > REQUEST_BYTES_MAX:
+            text = f"A request has {REQUEST_BYTES_MAX} bytes at most."
+            raise SqsError(TOO_LARGE, text)
         if self._node.stopping:
             raise SqsError(UNAVAILABLE, "The node is stopping.")
         if signature.is_signed(request):

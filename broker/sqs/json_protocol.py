@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.http import json_body
 from broker.http.messages import Response
 from broker.sqs.errors import BAD_ACTION, BAD_REQUEST, NAMESPACE, SqsError
 
@@ -30,8 +31,8 @@ def action_of(request: Request) -> str:
 def parse_object(body: bytes) -> dict[str, Any]:
     """A JSON object; no body at all is an empty one."""
     try:
-        value = json.loads(body or b"{}")
-    except (ValueError, RecursionError):
+        value = json_body.parse(body or b"{}")
+    except ValueError:
         value = None
     if not isinstance(value, dict):
         raise SqsError(BAD_REQUEST, "The body is not a JSON object.")

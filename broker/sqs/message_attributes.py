@@ -43,6 +43,7 @@ BODY_ENCODING: Final = "x-body-encoding"  # an attribute of messages that are no
 _OWN: Final = frozenset(
     {
         *("CC", "BCC", "x-delay", "x-dedup-id", "x-group-id", "x-death", "x-delivery-count"),
+        "x-death-claimed",
         *("x-replay-count", BODY_ENCODING, TYPES, TRACE, SENT),
     }
 )

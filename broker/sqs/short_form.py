@@ -47,13 +47,13 @@ async def _answer(sqs: Sqs, request: Request) -> Response:
     protocol: ModuleType = query_protocol if wants_xml else json_protocol
     vhost = request.query.get("vhost", [DEFAULT_VHOST])[-1]
     try:
+        user, region = await sqs.log_in(request)
         action, values = _parse(request)
         name = request.parameters["name"]
         if action in ("CreateQueue", "GetQueueUrl"):
             values["QueueName"] = name
         else:
             values["QueueUrl"] = url_path(Place(vhost, name))
-        user, region = await sqs.log_in(request)
         result = await sqs.perform(request, user, region, vhost, action, values)
         response: Response = protocol.result(action, result, request_id)
     except SqsError as error:

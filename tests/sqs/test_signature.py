@@ -443,3 +443,37 @@ def test_keys_by_command(guarded):
     assert (code, said) == (0, f"access key '{key_id}' of user 'builder' is deleted\n")
     assert run("user", "access-key", "list", "builder", "--json")[1].strip() == "[]"
     assert run("user", "access-key", "delete", "builder", key_id)[0] != 0
+
+
+MALFORMED = [
+    ("/", b"[" * 1000, {"X_Amz_Target": "AmazonSQS.SendMessage"}),
+    ("/", b"{", {"X_Amz_Target": "AmazonSQS.NoSuchAction"}),
+    ("/", b"{", {"X_Amz_Target": "Other.Thing"}),
+    ("/", b"Action=&&&=%", {"Content_Type": "application/x-www-form-urlencoded"}),
+    ("/000000000000/q", b"no form", {}),
+    ("/queue/q", b"{", {"Content_Type": "application/json"}),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "headers"), MALFORMED)
+def test_nothing_is_made_of_a_request_before_it_is_known_whose_it_is(raw, path, body, headers):
+    stranger = raw("POST", path, body, auth=None, **headers)
+    assert stranger.status == 403
+    assert "MissingAuthenticationToken" in stranger.body
+    known = raw("POST", path, body, **headers)
+    assert known.status == 400
+
+
+@pytest.mark.parametrize("auth", ["", None])
+def test_a_request_has_a_mebibyte_at_most(raw, auth):
+    body = b'{"QueueUrl": "%s"}' % (b"x" * 2**20)
+    answer = raw("POST", "/", body, auth=auth, X_Amz_Target="AmazonSQS.SendMessage")
+    assert answer.status == 413
+    assert "RequestEntityTooLarge" in answer.body
+
+
+def test_the_longest_batch_fits_however_it_is_escaped(sqs, url, receiver):
+    """Of characters that JSON writes with the most bytes for what they are."""
+    entries = [{"Id": str(n), "MessageBody": "\u00e9" * 13_000} for n in range(10)]
+    answer = sqs.send_message_batch(QueueUrl=url, Entries=entries)
+    assert len(answer["Successful"]) == 10
