@@ -52,6 +52,7 @@ class Channel:
         self.last_queue: str | None = None  # what an empty queue name means
         self.transaction: Transaction | None = None
         self.reply_queue: ReplyQueue | None = None
+        self._unsaid_cancels: list[str] | None = None  # tags; a list while they are held back
         self.closed = False
         self.suspended = False  # waits for the disk; its connection keeps what comes meanwhile
         self.backlog: deque[Batch] = deque()
@@ -172,8 +173,20 @@ class Channel:
         """The queue went away under its consumer."""
         self.deliveries.consumers.pop(consumer.tag, None)
         if "consumer_cancel_notify" in self.link.capabilities:
-            self.send(commands.Basic.Cancel, consumer_tag=consumer.tag, nowait=True)
-            self.link.mark_dirty()
+            if self._unsaid_cancels is not None:
+                self._unsaid_cancels.append(consumer.tag)
+            else:
+                self.send(commands.Basic.Cancel, consumer_tag=consumer.tag, nowait=True)
+                self.link.mark_dirty()
+
+    def hold_cancels(self) -> None:
+        """It deletes a queue: its own consumers of that are told behind the answer."""
+        self._unsaid_cancels = []
+
+    def say_cancels(self) -> None:
+        tags, self._unsaid_cancels = self._unsaid_cancels or [], None
+        for tag in tags:
+            self.send(commands.Basic.Cancel, consumer_tag=tag, nowait=True)
 
     def consumed(self) -> list[object]:
         """The queues that its consumers are of."""

@@ -355,7 +355,13 @@ def delete_queue(channel: "Channel", method: commands.Queue.Delete, name: str) -
 
     def drop(queue: "AnyQueue", count: int) -> None:
         change = ["-queue", vhost.name, name, queue.uid]
-        say = _say(channel, method, commands.Queue.DeleteOk, message_count=count)
+        answer = _say(channel, method, commands.Queue.DeleteOk, message_count=count)
+
+        def say() -> None:
+            answer()
+            channel.say_cancels()
+
+        channel.hold_cancels()
         _change(channel, method, change, say)
 
     _read(channel, method, delete)

@@ -23,6 +23,8 @@ from broker.security.permissions import Action
 from broker.vhost import RESERVED_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pamqp.base import Frame
 
     from broker.channel.channel import Channel
@@ -53,10 +55,14 @@ def _authorize_binding(
 
 def answer(channel: "Channel", kind: "type[Frame]", **arguments: object) -> None:
     """Say ok; where definitions are on their way to the disk, only when they are safe there."""
+    _when_safe(channel, lambda: channel.send(kind, **arguments))
+
+
+def _when_safe(channel: "Channel", action: "Callable[[], None]") -> None:
     if channel.vhost.definitions_pending:
-        channel.when_durable(lambda: channel.send(kind, **arguments))
+        channel.when_durable(action)
     else:
-        channel.send(kind, **arguments)
+        action()
 
 
 def queue_name(channel: "Channel", name: str) -> str:
@@ -286,11 +292,19 @@ def queue_delete(channel: "Channel", method: commands.Queue.Delete) -> None:
     queue = channel.vhost.queues.get(name)
 
     def delete() -> None:
+        channel.hold_cancels()
         count = channel.vhost.delete_queue(
             name, if_unused=method.if_unused, if_empty=method.if_empty, user_of=channel.link
         )
-        if not method.nowait:
-            answer(channel, commands.Queue.DeleteOk, message_count=count)
+
+        def say() -> None:
+            channel.send(commands.Queue.DeleteOk, message_count=count)
+            channel.say_cancels()
+
+        if method.nowait:
+            channel.say_cancels()
+        else:
+            _when_safe(channel, say)
 
     if queue is None:
         delete()

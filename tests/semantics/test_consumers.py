@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.semantics.stage import Stage
 from tests.support.frames import Basic, Exchange, Queue, unvalidated
 from tests.support.scene import Scene
 from tests.support.waiting import eventually
@@ -118,11 +119,22 @@ def test_a_consumer_hears_that_its_queue_was_deleted(scene: Scene, channel: Wire
     watcher.qos(1)
 
 
-def test_the_deleter_itself_hears_it_too(scene: Scene, channel: WireChannel) -> None:
-    queue = scene.queue(channel)
+def test_the_deleter_itself_hears_it_too_behind_its_answer(stage: Stage) -> None:
+    queue, channel = stage.queue(), stage.channel
     channel.consume(queue, "own")
-    channel.rpc(Queue.Delete(queue=queue))
+    channel.consume(queue, "too")
+    channel.send(Queue.Delete(queue=queue))
+    assert isinstance(channel.conn.next_item(channel.number), Queue.DeleteOk)
+    assert {channel.expect(Basic.Cancel).consumer_tag for _ in range(2)} == {"own", "too"}
+    channel.qos(1)
+
+
+def test_with_nowait_the_deleter_hears_of_its_consumers_only(stage: Stage) -> None:
+    queue, channel = stage.queue(), stage.channel
+    channel.consume(queue, "own")
+    channel.send(Queue.Delete(queue=queue, nowait=True))
     assert channel.expect(Basic.Cancel).consumer_tag == "own"
+    channel.qos(1)
 
 
 def test_who_did_not_announce_cancel_notify_hears_nothing(scene: Scene) -> None:
