@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,15 +10,17 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker import logs
+from broker.internal_errors import ACCEPT, WATCH, InternalErrors
 from broker.security.tls import Certificates
 from broker.startup import open_listeners
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from broker.config import Config
 
+Handler = Callable[[trio.SocketStream], Awaitable[None]]
+
 CLOSED = "off"  # in the ready line, where a port would be
+AGAIN_S = 0.1  # after an error of the listening socket itself: a look at it costs little
 
 _log = logs.get("server")
 
@@ -80,11 +83,12 @@ class Doors:
 
     async def serve(
         self,
-        amqp: Callable[[trio.SocketStream], Awaitable[None]],
-        amqps: Callable[[trio.SocketStream], Awaitable[None]],
-        http: Callable[[trio.SocketStream], Awaitable[None]],
-        https: Callable[[trio.SocketStream], Awaitable[None]],
+        amqp: Handler,
+        amqps: Handler,
+        http: Handler,
+        https: Handler,
         handler_nursery: trio.Nursery,
+        errors: InternalErrors,
     ) -> None:
         """Let clients in until this is cancelled; what serves them goes on in the nursery."""
         async with trio.open_nursery() as nursery:
@@ -94,11 +98,41 @@ class Doors:
                 (self.http, http),
                 (self.https, https),
             ):
-                if listeners:
-                    serve = partial(trio.serve_listeners, handler, listeners)
-                    nursery.start_soon(partial(serve, handler_nursery=handler_nursery))
+                for listener in listeners:
+                    guarded = partial(_handle, handler, errors)
+                    nursery.start_soon(_accept, listener, guarded, handler_nursery, errors)
             if self.certificates is not None:
-                nursery.start_soon(self.certificates.watch)
+                nursery.start_soon(_watch, self.certificates, errors)
+
+
+async def _accept(
+    listener: trio.SocketListener,
+    handler: Handler,
+    handler_nursery: trio.Nursery,
+    errors: InternalErrors,
+) -> None:
+    """Go on whatever happens; Trio itself waits where there is no descriptor left."""
+    while True:
+        try:
+            await trio.serve_listeners(handler, [listener], handler_nursery=handler_nursery)
+        except Exception as error:  # noqa: BLE001 - the node must stay reachable
+            errors.note(ACCEPT, error)
+        await trio.sleep(AGAIN_S)
+
+
+async def _handle(handler: Handler, errors: InternalErrors, stream: trio.SocketStream) -> None:
+    """The last boundary of a client: what is wrong here has not been met by its own guards."""
+    try:
+        await handler(stream)
+    except Exception as error:  # noqa: BLE001 - one client must not end the node
+        errors.note(ACCEPT, error)
+        await trio.aclose_forcefully(stream)
+
+
+async def _watch(certificates: Certificates, errors: InternalErrors) -> None:
+    while True:
+        with errors.guard(WATCH, what="certificates"):
+            await certificates.watch()
 
 
 def _port(listeners: list[trio.SocketListener]) -> int:

@@ -20,8 +20,9 @@ from broker.cluster.leaders import LeaderBook
 from broker.cluster.mail import Mail
 from broker.cluster.replication import Replication
 from broker.hosted_log import HostedLog, MemberLog, MemberMachine
+from broker.internal_errors import CALLBACK
 from broker.off_loop import OffLoop
-from broker.startup import DiskFailedError
+from broker.startup import DiskFailedError, LogBrokenError
 from broker.stored_logs import StoredLogs
 from broker.timers import Timers
 from queues.live_log import Entries
@@ -88,7 +89,6 @@ class LogHost(StoredLogs):
         self._dirty: list[HostedLog] = []
         self._urgent = False
         self._applying = False  # what is being applied may lead to more: that waits for its end
-        self._broke_off = False  # a bug ended a turn half way
         self._lazy_set = False
         self._gathering = _Submit()
         self._filling = self._gathering  # to which what is written now belongs
@@ -101,23 +101,24 @@ class LogHost(StoredLogs):
         self._early: list[Callable[[], Awaitable[object]]] = []  # to be done once there is one
         self._relief = trio.Event()
         self._failed = trio.Event()
+        self._broken = False  # it is the log that failed, not the disk
 
     def use(self, store: LogStore) -> None:
         self.store = store
         self.batch = store.batch()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve reads until the disk fails or a turn breaks off; then say so: the node ends."""
+        """Serve reads until the disk fails, or the log; then say so, which ends the node."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             for work in self._early:
-                nursery.start_soon(work)
+                nursery.start_soon(self._guarded, work)
             self._early.clear()
             task_status.started()
             await self._failed.wait()
             assert self.failure is not None
-            if self._broke_off:
-                raise RuntimeError("a turn of the logs broke off") from self.failure
+            if self._broken:
+                raise LogBrokenError(f"the log is broken: {self.failure!r}") from self.failure
             _log.error("disk_failed", reason=str(self.failure))
             raise DiskFailedError(f"the disk failed: {self.failure}") from self.failure
 
@@ -126,7 +127,16 @@ class LogHost(StoredLogs):
         if self._nursery is None:
             self._early.append(partial(work, *arguments))
         elif self.failure is None:
-            self._nursery.start_soon(work, *arguments)
+            self._nursery.start_soon(self._guarded, work, *arguments)
+
+    async def _guarded(self, work: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        """What goes wrong beside is the business of whoever asked for it, unless it is the disk."""
+        try:
+            await work(*arguments)
+        except (OSError, StoreFailedError) as error:
+            self.fail(error)
+        except Exception as error:  # noqa: BLE001 - one reader's bug must not end the node
+            self.timers.errors.note(CALLBACK, error, work=getattr(work, "__qualname__", repr(work)))
 
     def end_turn(self) -> None:
         self._flush_node()
@@ -176,19 +186,24 @@ class LogHost(StoredLogs):
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:
         """From the writer's thread to the loop, which is gone where a start came to nothing."""
         with suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(what, *arguments)
+            self._token.run_sync_soon(self._told, what, *arguments)
+
+    def _told(self, what: Callable[..., None], *arguments: object) -> None:
+        try:
+            what(*arguments)
+        except Exception as error:  # noqa: BLE001 - Trio would end the process without a word
+            self.broken(error)
 
     def fail(self, error: BaseException) -> None:
         self.failure = error
         self._failed.set()
 
-    def _break_off(self, error: Exception) -> None:
-        """A turn ended half way: what it took from the groups may be neither written nor sent.
-
-        Whoever catches the error, this node must not go on as if nothing had happened.
-        """
-        self._broke_off = True
-        self.fail(error)
+    def broken(self, error: Exception) -> None:
+        """An invariant does not hold: to go on could lose or repeat what was confirmed."""
+        if self.failure is None:
+            _log.exception("broken", error)
+            self._broken = True
+            self.fail(error)
 
     # Opening logs
 
@@ -311,12 +326,12 @@ class LogHost(StoredLogs):
         if self._applying or self.failure is not None:
             return
         try:
-            self._turn(self.replication)
-        except Exception as error:
-            self._break_off(error)
-            raise
+            self._flush()
+        except Exception as error:  # noqa: BLE001 - whoever's turn it is has no part in it
+            self.broken(error)
 
-    def _turn(self, replication: Replication | None) -> None:
+    def _flush(self) -> None:
+        replication = self.replication
         if replication is not None:
             self._applying = True
             try:
@@ -380,9 +395,9 @@ class LogHost(StoredLogs):
         self._applying = True
         try:
             self._settle(number)
-        except Exception as error:
-            self._break_off(error)
-            raise
+        except Exception as error:  # noqa: BLE001 - whoever's turn it is has no part in it
+            self.broken(error)
+            return
         finally:
             self._applying = False
         if self.crowded:
@@ -396,8 +411,17 @@ class LogHost(StoredLogs):
             for log, wseq in submit.writes:
                 self._persisted(log, wseq)
             for action in submit.actions:
-                action()
+                self._act(action)
             self.pending_bytes -= submit.size_bytes
+
+    def _act(self, action: Callable[[], None]) -> None:
+        """Somebody waited for what is durable now: it is their business what comes of it."""
+        try:
+            action()
+        except AssertionError:
+            raise  # an invariant, of which most are the log's own
+        except Exception as error:  # noqa: BLE001 - others wait as well
+            self.timers.errors.note(CALLBACK, error)
 
     def _persisted(self, log: HostedLog, wseq: int) -> None:
         raft = log.raft
@@ -482,9 +506,9 @@ class LogHost(StoredLogs):
                 log.machine.damaged(str(error))
         except OSError as error:
             self.fail(error)
-        except KeyError:
-            if log.gid == gid:
-                raise  # else it was deleted or replaced while the thread got round to it
+        except KeyError as error:
+            if log.gid == gid:  # else it was deleted or replaced meanwhile
+                self.broken(error)
         else:
             if log.gid == gid:
                 then([(entry.index, entry.payload) for entry in entries])

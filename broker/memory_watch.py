@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from broker import logs
+from broker.internal_errors import WATCH
 from flow_control.memory import PAGING_SHARE, MemoryAlarm
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ CHECK_S: Final = 0.25  # at a gigabit a second, 30 MB come between two looks
 # While messages are paged out, freed memory is given back to the system once in so many looks:
 # often enough for the readings to be true, while it takes milliseconds.
 GIVE_BACK_LOOKS: Final = 4
+
+_log = logs.get("memory")
 
 
 class Meter(Protocol):
@@ -33,11 +37,12 @@ class MemoryWatch:
         self._paging = MemoryAlarm(int(node.memory_limit_bytes * PAGING_SHARE))
         self._alarm = MemoryAlarm(node.memory_limit_bytes)
         self._looks = 0
+        self._blind = False  # the last reading could not be taken
         node.look_at_memory = self.glance
 
     def glance(self) -> None:
         """Take a reading, and act if things have changed."""
-        used = self._node.memory_used_bytes = self._meter.used_bytes()
+        used = self._node.memory_used_bytes = self._read()
         if self._paging.update(used):
             self._node.paging = self._paging.on
             self._page_out(self._paging.on)
@@ -46,6 +51,21 @@ class MemoryWatch:
                 self._node.raise_alarm("memory", "low on memory")
             else:
                 self._node.clear_alarm("memory")
+
+    def _read(self) -> int:
+        """What is in use; if that cannot be told now, what was at the last reading.
+
+        A reading opens a file, and there may be no descriptor left for it.
+        """
+        try:
+            used = self._meter.used_bytes()
+        except OSError as error:
+            if not self._blind:
+                _log.warning("not_read", reason=str(error))
+            self._blind = True
+            return self._node.memory_used_bytes
+        self._blind = False
+        return used
 
     def look(self) -> bool:
         """The same with care; whether it is time to give memory back to the system."""
@@ -58,6 +78,7 @@ class MemoryWatch:
 
     async def run(self) -> None:
         while True:
-            if self.look():
-                await trio.to_thread.run_sync(self._meter.give_back)
+            with self._node.errors.guard(WATCH, what="memory"):
+                if self.look():
+                    await trio.to_thread.run_sync(self._meter.give_back)
             await trio.sleep(CHECK_S)

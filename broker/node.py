@@ -7,6 +7,7 @@ from broker import logs
 from broker.churn import Churn
 from broker.config import Config
 from broker.global_parameters import GlobalParameters
+from broker.internal_errors import CLUSTER, CONNECTION, FLUSH, InternalErrors
 from broker.registry.state import Schemas
 from broker.security.limits import Headcount
 from broker.security.login import Doorkeeper
@@ -34,7 +35,12 @@ _log = logs.get("node")
 class Member(Protocol):
     """A connection, as the node sees it."""
 
+    name: str
+
     def flush(self) -> None: ...
+    def fail(self) -> None:
+        """End it: something of ours went wrong that was its own business."""
+
     def unblocked(self) -> None: ...
     def expel(self, what: "User | VHost", reason: str) -> None:
         """End it, with these words, if it is this user's or in this vhost."""
@@ -77,7 +83,8 @@ class Node:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.timers = Timers()
+        self.errors = InternalErrors()
+        self.timers = Timers(self.errors)
         self.churn = Churn()
         self.global_parameters = GlobalParameters()
         self.schemas = Schemas()
@@ -148,7 +155,10 @@ class Node:
 
     def _expel(self, what: User | VHost, reason: str) -> None:
         for connection in list(self.connections):
-            connection.expel(what, reason)
+            try:
+                connection.expel(what, reason)
+            except Exception as error:  # noqa: BLE001 - the others are to go as well
+                self.fail(connection, CONNECTION, error)
 
     def statistics(self) -> NodeStatistics:
         return NodeStatistics(
@@ -167,15 +177,31 @@ class Node:
         """At the end of every turn: start writing what must be durable, send what was written."""
         others = self.others
         if others is not None:
-            others.gather()
+            self._tell(others.gather)
         if self.host is not None:
             self.host.flush()
         if others is not None:
-            others.gather()
-            others.send()
+            self._tell(others.gather)
+            self._tell(others.send)
         dirty = self.dirty
         while dirty:
-            dirty.pop().flush()
+            member = dirty.pop()
+            try:
+                member.flush()
+            except Exception as error:  # noqa: BLE001 - it is the business of this member alone
+                self.fail(member, FLUSH, error)
+
+    def fail(self, member: Member, where: str, error: Exception) -> None:
+        """An internal error was met while a member was served: that one ends, no other."""
+        self.errors.note(where, error, peer=member.name)
+        with self.errors.guard(where, peer=member.name):
+            member.fail()
+
+    def _tell(self, say: Callable[[], None]) -> None:
+        try:
+            say()
+        except Exception as error:  # noqa: BLE001 - clients and the log have no part in it
+            self.errors.note(CLUSTER, error)
 
     def received(self, size_bytes: int) -> None:
         """From clients. Memory is looked at in between if much comes in one pass of the loop."""
@@ -207,5 +233,8 @@ class Node:
             self.others.alarms_changed()
         if self.blocked is None:
             for connection in list(self.connections):
-                connection.unblocked()
+                try:
+                    connection.unblocked()
+                except Exception as error:  # noqa: BLE001 - the others are to hear of it as well
+                    self.fail(connection, CONNECTION, error)
             self.flush()

@@ -37,6 +37,7 @@ from broker.http.stream_groups import add_stream_groups
 from broker.http.streams import add_streams
 from broker.http.users import add_users
 from broker.http.vhosts import add_vhosts
+from broker.internal_errors import CONNECTION, STREAM_SESSION
 from broker.management.routes import add_management
 from broker.management.site import Addresses
 from broker.memory_watch import MemoryWatch
@@ -144,7 +145,8 @@ class Server:
         try:
             await run()
         except Exception as error:  # noqa: BLE001 - a bug in one connection must not end the node
-            _log.exception("connection_failed", error, peer=connection.name)
+            where = CONNECTION if isinstance(connection, Connection) else STREAM_SESSION
+            self.node.errors.note(where, error, peer=connection.name)
         finally:
             self.connections.discard(connection)
             self.node.churn.connection_closed += 1
@@ -211,12 +213,13 @@ async def _let_in(
     doors: Doors, server: Server, router: Router, handler_nursery: trio.Nursery
 ) -> None:
     certificates = doors.certificates
-    http = make_handler(router)
+    http = make_handler(router, errors=server.node.errors)
     https = http
     if certificates is not None:
         https = make_tls_handler(http, lambda: certificates.http)
     amqps = partial(server.handle, certificates=certificates)
-    await doors.serve(server.handle, amqps, http, https, handler_nursery)
+    errors = server.node.errors
+    await doors.serve(server.handle, amqps, http, https, handler_nursery, errors)
 
 
 async def _stop_signal(signals: AsyncIterator[int], reload: Callable[[], None]) -> None:

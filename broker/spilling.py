@@ -1,13 +1,14 @@
 """Memory is short: messages of queues in memory go to temporary files in the data directory."""
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from broker import logs
+from broker.internal_errors import CALLBACK, InternalErrors
 from queues.storage.disk import is_no_room
 from queues.storage.errors import OutOfSpaceError
 from queues.storage.spill_files import SpillFiles
@@ -32,7 +33,9 @@ class Spilling:
         off_loop: "OffLoop",
         flush: Callable[[], None],
         on_failure: Callable[[BaseException], None],
+        errors: InternalErrors,
     ) -> None:
+        self._errors = errors
         self._files = files
         self._off_loop = off_loop
         self._flush = flush  # at the end of a turn
@@ -79,7 +82,12 @@ class Spilling:
     def write(self, data: bytes, then: Callable[[int | None], None]) -> None:
         assert self._nursery is not None, "messages are paged out once the node runs"
         self._writing += 1
-        self._nursery.start_soon(self._write, data, then)
+        self._nursery.start_soon(self._guarded, partial(self._write, data, then))
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        """What goes wrong with a queue's messages is not the business of other queues."""
+        with self._errors.guard(CALLBACK):
+            await work()
 
     async def _write(self, data: bytes, then: Callable[[int | None], None]) -> None:
         place = None
@@ -100,7 +108,7 @@ class Spilling:
 
     def read(self, place: int, length: int, then: Callable[[bytes], None]) -> None:
         assert self._nursery is not None
-        self._nursery.start_soon(self._read, place, length, then)
+        self._nursery.start_soon(self._guarded, partial(self._read, place, length, then))
 
     async def _read(self, place: int, length: int, then: Callable[[bytes], None]) -> None:
         file, offset = self._files.locate(place)

@@ -25,6 +25,10 @@ class DiskFailedError(StartupError):
     """The node has to stop, because its disk no longer keeps what it is told."""
 
 
+class LogBrokenError(Exception):
+    """The node has to stop, because what it knows and what its log says are not the same."""
+
+
 async def open_listeners(host: str, port: int, *, purpose: str) -> list[trio.SocketListener]:
     """Listen on a port; `purpose` names it in the error, as in "AMQP"."""
     try:

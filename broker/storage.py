@@ -136,7 +136,9 @@ class Storage:
             raise StartupError(f"cannot use data directory {config.data_dir}: {error}") from error
         self.host.use(store)
         files = SpillFiles(disk)
-        self._spilling = Spilling(files, self._off_loop, self._node.flush, self.host.fail)
+        self._spilling = Spilling(
+            files, self._off_loop, self._node.flush, self.host.fail, self._node.errors
+        )
         self.lost_logs = _has_lost_logs(store)
         self._bring_back()
 

@@ -8,6 +8,8 @@ from typing import Final
 
 import trio
 
+from broker.internal_errors import TIMER, InternalErrors
+
 # Cancelled timers are taken out in bulk once there are so many of them.
 CANCELLED_MAX: Final = 1024
 
@@ -30,7 +32,8 @@ class Timer:
 class Timers:
     """Calls back at given times (milliseconds since the epoch). Callbacks are plain functions."""
 
-    def __init__(self) -> None:
+    def __init__(self, errors: InternalErrors | None = None) -> None:
+        self.errors = errors or InternalErrors()
         self._heap: list[tuple[int, int, Timer]] = []
         self._order = itertools.count()
         self._cancelled = 0
@@ -57,8 +60,18 @@ class Timers:
             heapq.heapify(self._heap)
             self._cancelled = 0
 
+    def _call(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception as error:  # noqa: BLE001 - what belongs to one must not end all
+            name = getattr(callback, "__qualname__", repr(callback))
+            self.errors.note(TIMER, error, callback=name)
+
     async def run(self, after: Callable[[], None]) -> None:
-        """Serve deadlines for ever; `after` runs once behind each burst of callbacks."""
+        """Serve deadlines for ever; `after` runs once behind each burst of callbacks.
+
+        One that fails does not keep the others waiting.
+        """
         while True:
             now = self.now_ms()
             due = False
@@ -69,7 +82,7 @@ class Timers:
                     self._cancelled -= 1
                 else:
                     due = True
-                    callback()
+                    self._call(callback)
             if due:
                 after()
             self._changed = trio.Event()

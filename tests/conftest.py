@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
+from broker.internal_errors import InternalErrors
 from tests.support.admin import Api
 from tests.support.ports import free_ports
 from tests.support.process import TRACEBACK, BrokerProcess, OtherBroker
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 OTHER_BROKER = "LEVERET_TEST_URL"
 ON_A_CLUSTER = "LEVERET_TEST_CLUSTER"  # the shared broker is one of three nodes
+PROVOKES = "provokes_internal_errors"
 WORKER = "PYTEST_XDIST_WORKER"
 StartBroker = Callable[..., BrokerProcess]
 
@@ -47,6 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         f"leveret_only: needs this broker itself; skipped when {OTHER_BROKER} names another",
+    )
+
+    config.addinivalue_line(
+        "markers",
+        f"{PROVOKES}: plants internal errors in a node of its own process; others must meet none",
     )
 
 
@@ -76,6 +83,24 @@ def _skip(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
+@pytest.fixture(autouse=True)
+def internal_errors(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[str]]:
+    """Where nodes in the test's own process met bugs of theirs: nowhere, unless it plants some."""
+    met: list[str] = []
+    note = InternalErrors.note
+
+    def noted(errors: InternalErrors, where: str, error: BaseException, **fields: object) -> None:
+        met.append(where)
+        note(errors, where, error, **fields)
+
+    monkeypatch.setattr(InternalErrors, "note", noted)
+    yield met
+    if request.node.get_closest_marker(PROVOKES) is None:
+        assert not met, "internal errors were met, see the log"
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess | OtherBroker]:
     """One broker for all tests that need no special configuration."""
@@ -89,6 +114,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess |
     yield process
     try:
         process.assert_sound()
+        assert not process.internal_errors()
     finally:
         code = process.stop()
     assert code == 0, process.log_text()
@@ -114,6 +140,7 @@ def _cluster(directory: Path) -> Iterator[BrokerProcess]:
     yield nodes[0]
     for node in nodes:
         node.assert_sound()
+        assert not node.internal_errors()
     for node in nodes:
         assert node.stop() == 0, node.log_text()
         assert TRACEBACK not in node.log_text(), node.log_text()

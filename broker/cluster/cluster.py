@@ -63,7 +63,7 @@ class Cluster:
         self._make_storage = make_storage
         self.storage: ClusterStorage  # from `join` on
         self._joined = False
-        self.errands = Errands(self.peers, self._name_of)
+        self.errands = Errands(self.peers, self._name_of, node.errors)
         self.errands.flush = node.flush
         self._boots: dict[NodeId, int] = {}  # of nodes when they were last up
         self._alarms: dict[NodeId, dict[str, str]] = {}  # theirs

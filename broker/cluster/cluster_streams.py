@@ -295,6 +295,7 @@ class ClusterStreams:
 
     def _look(self) -> None:
         now_ms = self._timers.now_ms()
+        self._timers.call_at(now_ms + LOOK_MS, self._look)
         alone: dict[bytes, int] = {}
         for uid in self._storage.streams.waiting():
             if not self._storage.sees_quorum(uid):
@@ -304,7 +305,6 @@ class ClusterStreams:
         self._alone_since = alone
         for uid in self._storage.streams.unsound():
             self._storage.repair(uid)
-        self._timers.call_at(now_ms + LOOK_MS, self._look)
 
 
 def _about(what: int, vhost: str) -> bytes:

@@ -54,12 +54,19 @@ class DiskReads:
                 self._replication.damage(log, str(error))
             except OSError as error:
                 self._host.fail(error)
-            except KeyError:
-                if log.gid == gid:
-                    raise  # else it was deleted or replaced meanwhile
+            except KeyError as error:
+                if log.gid == gid:  # else it was deleted or replaced meanwhile
+                    self._host.broken(error)
             else:
                 if log.gid == gid and log.raft is raft:
-                    then(entries)
+                    self._hand_over(entries, then)
             self._host.end_turn()
 
         self._host.start_soon(run)
+
+    def _hand_over(self, entries: list[Entry], then: Callable[[list[Entry]], None]) -> None:
+        """To the group or its machine: what is wrong with entries is wrong with the log."""
+        try:
+            then(entries)
+        except Exception as error:  # noqa: BLE001 - told from what is the reader's business
+            self._host.broken(error)

@@ -15,11 +15,11 @@ from typing import Final
 import cbor2
 import trio
 
-from broker import logs
 from broker.cluster.kinds import Kind
 from broker.cluster.mail import Mail
 from broker.cluster.parcels import Parcels, send_parcel
 from broker.http.messages import HttpError, Request, Response
+from broker.internal_errors import CLUSTER, HTTP, InternalErrors
 from broker.security.permissions import Permission, TopicPermission
 from broker.security.user import User
 from queues.raft.messages import NodeId
@@ -27,8 +27,6 @@ from queues.raft.messages import NodeId
 ERRAND_S: Final = 60.0  # longer than a route waits for anything
 # At a time, for other nodes; each has its limit for its own clients, who may all wait for messages.
 SERVED_MAX: Final = 2048
-
-_log = logs.get("http")
 
 
 class _Errand:
@@ -47,7 +45,10 @@ class _Errand:
 class Errands:
     """One per node of a cluster."""
 
-    def __init__(self, mail: Mail, name_of: Callable[[NodeId], str]) -> None:
+    def __init__(
+        self, mail: Mail, name_of: Callable[[NodeId], str], errors: InternalErrors | None = None
+    ) -> None:
+        self._errors = errors or InternalErrors()
         self._mail = mail
         self._name_of = name_of
         self.serve: Callable[[Request], Awaitable[Response]] | None = None  # from when there is one
@@ -102,7 +103,11 @@ class Errands:
         request = Request(
             method=method, path=path, query=query, body=content, caller=_unpack_user(user)
         )
-        self._nursery.start_soon(self._run, node, number, request)
+        self._nursery.start_soon(self._run_guarded, node, number, request)
+
+    async def _run_guarded(self, node: NodeId, number: int, request: Request) -> None:
+        with self._errors.guard(CLUSTER, path=request.path):
+            await self._run(node, number, request)
 
     async def _run(self, node: NodeId, number: int, request: Request) -> None:
         assert self.serve is not None
@@ -112,7 +117,7 @@ class Errands:
         except HttpError as error:
             response = error.response()
         except Exception as error:  # noqa: BLE001 - one route's bug must not take the node down
-            _log.exception("bug", error, method=request.method, path=request.path)
+            self._errors.note(HTTP, error, method=request.method, path=request.path)
             response = HttpError(500, "internal error, see the node's log").response()
         finally:
             self._serving -= 1

@@ -295,9 +295,13 @@ class Replication:
         }
 
     def _tick(self, log: MemberLog, now: float) -> None:
-        if log.raft is not None:
+        if log.raft is None:
+            return
+        try:
             log.raft.tick(now)
-            self.touch(log)
+        except Exception as error:  # noqa: BLE001 - told from what a timer of a client's does
+            self.host.broken(error)
+        self.touch(log)
 
     # Nodes that are gone, and that are back.
 

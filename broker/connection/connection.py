@@ -27,6 +27,7 @@ from broker.connection.profile import Profile
 from broker.connection.sender import Sender
 from broker.connection.throttle import Throttle
 from broker.connection.transport import Transport
+from broker.internal_errors import CONNECTION, TIMER
 from broker.protocol import methods
 from broker.protocol.constants import (
     BASIC_PUBLISH,
@@ -106,17 +107,22 @@ class Connection:
         try:
             async with trio.open_nursery() as nursery:
                 self._sender.nursery = nursery
-                greeting = Greeting(self._sender, self._reader, self.origin)
-                if await self._open(greeting, full=full):
-                    await self._serve(greeting.left_over)
-                    if self._parting is not None:
-                        await self._parting.wait()
-                    await self._linger(half_close=self.state is State.CLOSED)
+                try:
+                    await self._live(full=full)
+                finally:  # before the nursery closes: until then others may still write to it
+                    self._release()
                 nursery.cancel_scope.cancel()
         finally:
-            self._release()
             if self.handed_over is None:
                 await self._transport.aclose()
+
+    async def _live(self, *, full: bool) -> None:
+        greeting = Greeting(self._sender, self._reader, self.origin)
+        if await self._open(greeting, full=full):
+            await self._serve(greeting.left_over)
+            if self._parting is not None:
+                await self._parting.wait()
+            await self._linger(half_close=self.state is State.CLOSED)
 
     async def _open(self, greeting: Greeting, *, full: bool) -> bool:
         """The handshake; whether it led to an open connection."""
@@ -179,10 +185,8 @@ class Connection:
                 continue
             data = await self._transport.receive(self._throttle.read_bytes)
             if not data:
+                self._note_end_of_stream()
                 self.state = State.CLOSED
-                self._log.info(
-                    "lost", reason="the client closed the socket without connection.close"
-                )
                 return
             self.heard = True
             self.received_bytes += len(data)
@@ -191,6 +195,13 @@ class Connection:
             self._take_turn(self._reader.feed(data))
             if self._node.blocked is not None:
                 self._backlogs.note_partial(self._reader.partial_bytes)
+
+    def _note_end_of_stream(self) -> None:
+        """A client that has said connection.close, or was told it, may close its socket."""
+        if self._backlogs.close is not None:
+            self._log.info("closed", reason="the client closed the socket behind connection.close")
+        elif self.state is State.RUNNING:
+            self._log.info("lost", reason="the client closed the socket without connection.close")
 
     async def _pause(self) -> None:
         """Do not read for a while; silence is not the client's fault then."""
@@ -211,12 +222,19 @@ class Connection:
 
     def lost(self, reason: str) -> None:
         """Give up a client that does not answer any more."""
-        self._log.warning("lost", reason=reason)
+        if self.state is not State.CLOSED:
+            self._log.warning("lost", reason=reason)
         self.state = State.CLOSED
         nursery = self._sender.nursery
         self._sender.give_up()
         if nursery is not None:
             nursery.cancel_scope.cancel()
+
+    def fail(self) -> None:
+        self.lost("internal error")
+
+    def failed(self, error: Exception) -> None:
+        self._node.fail(self, TIMER, error)
 
     async def _linger(self, *, half_close: bool) -> None:
         """Let the last words out and the answer in: closing with bytes unread would reset them.
@@ -246,8 +264,7 @@ class Connection:
         self._node.past_received_bytes += self.received_bytes
         self._node.past_sent_bytes += self.outbox.sent_bytes
         self.state = State.CLOSED
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
+        self._stop_heartbeat()
         self._gate.stop()
         self._channels.drop_all()
         if hasattr(self, "vhost"):
@@ -257,6 +274,8 @@ class Connection:
             self.vhost.forget_owner(self)
         if self.handed_over is None:
             self._sender.give_up()
+        else:
+            self._sender.leave()
         self._node.flush()
 
     async def shut_down(self) -> None:
@@ -271,10 +290,8 @@ class Connection:
         """The user or the vhost is no more."""
         if self.state is State.RUNNING and (what is self.user or what is self.vhost):
             self._close(ConnectionFailure(320, reason))
-            limit_ms = self._node.timers.now_ms() + int(CLOSE_TIMEOUT_S * 1000)
-            self._node.timers.call_at(limit_ms, self._end_if_expelled)
 
-    def _end_if_expelled(self) -> None:
+    def _end_unless_closed(self) -> None:
         if self.state is State.CLOSING:
             self.lost("the client did not answer connection.close")
 
@@ -291,7 +308,7 @@ class Connection:
         except ConnectionFailure as failure:
             self._close(failure)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not end the node
-            self._log.exception("internal_error", error)
+            self._node.errors.note(CONNECTION, error, peer=self.name)
             self._close(ConnectionFailure(541, "internal error"))
 
     def _handle_all(self, batches: list[Batch]) -> None:
@@ -336,7 +353,7 @@ class Connection:
 
     def unblocked(self) -> None:
         """The node takes publishes again."""
-        if self._told_blocked:
+        if self._told_blocked and self.state is State.RUNNING:
             self._told_blocked = False
             self._write(commands.Connection.Unblocked)
         self._backlogs.note_partial(0)
@@ -355,6 +372,12 @@ class Connection:
 
     def resume(self, channel: Channel, action: Callable[[], None]) -> None:
         """A channel that waited acts, then handles what came meanwhile."""
+        try:
+            self._resume(channel, action)
+        except Exception as error:  # noqa: BLE001 - whoever calls back has no part in it
+            self._node.fail(self, CONNECTION, error)
+
+    def _resume(self, channel: Channel, action: Callable[[], None]) -> None:
         try:
             action()
         except ChannelError as error:
@@ -402,6 +425,7 @@ class Connection:
             left = self._channels.consumed()
             self._channels.drop_all()
             self.state = State.CLOSED
+            self._stop_heartbeat()
             self._parting = trio.Event()
             when_owner_is_gone(self.vhost, self, left, partial(self._part, self._parting))
         elif key == CONNECTION_UPDATE_SECRET:
@@ -433,13 +457,21 @@ class Connection:
         left = self._channels.consumed()
         self._channels.drop_all()
         self.state = State.CLOSING
+        self._stop_heartbeat()
         self._reader.failure = None
         # Its queues first: a client that recovers declares them anew as soon as it hears the close.
         when_owner_is_gone(self.vhost, self, left, partial(self._tell_close, failure))
+        limit_ms = self._node.timers.now_ms() + int(CLOSE_TIMEOUT_S * 1000)
+        self._node.timers.call_at(limit_ms, self._end_unless_closed)
 
     def _tell_close(self, failure: ConnectionFailure) -> None:
         if self.state is State.CLOSING:  # and not ended by the client in the meantime
             self._write(commands.Connection.Close, **close_arguments(failure))
+
+    def _stop_heartbeat(self) -> None:
+        """Behind the last word nothing is said any more; how long to wait has its own limit."""
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
 
     def statistics(self) -> ConnectionStatistics:
         channels = list(self._channels)

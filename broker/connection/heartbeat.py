@@ -18,6 +18,8 @@ class Watched(Protocol):
 
     def mark_dirty(self) -> None: ...
     def lost(self, reason: str) -> None: ...
+    def failed(self, error: Exception) -> None:
+        """An internal error was met that is its own business."""
 
 
 class Heartbeat:
@@ -44,6 +46,12 @@ class Heartbeat:
         connection = self._connection
         if connection is None:
             return
+        try:
+            self._look(connection)
+        except Exception as error:  # noqa: BLE001 - it must not end others' timers
+            connection.failed(error)
+
+    def _look(self, connection: Watched) -> None:
         heard = connection.heard or not connection.listening
         self._silent = 0 if heard else self._silent + 1
         connection.heard = False

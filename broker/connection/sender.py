@@ -47,7 +47,11 @@ class Sender:
             await self.relieved.wait()
         return not scope.cancelled_caught
 
+    def leave(self) -> None:
+        """No task is started any more: the connection leaves its nursery."""
+        self.nursery = None
+
     def give_up(self) -> None:
         """Whatever is left to be sent is dropped."""
-        self.nursery = None
+        self.leave()
         self.transport.reset()

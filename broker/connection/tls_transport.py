@@ -135,9 +135,15 @@ class TlsTransport:
             self._write_rest()
 
     def _encrypt(self, data: bytes) -> None:
-        """Into `_rest`, which is empty."""
-        if data:
-            self._tls.write(data)
+        """Into `_rest`, which is empty.
+
+        After the end of TLS, ours or the peer's, there is no way to send anything any more.
+        """
+        try:
+            if data:
+                self._tls.write(data)
+        except ssl.SSLError:
+            self.broken = True
         raw = self._outgoing.read()
         self._rest, self._encrypted = memoryview(raw), len(raw)
 
@@ -181,6 +187,8 @@ class TlsTransport:
             raise BrokenPipeError
         data = b"".join(views)[:PIECE_BYTES]
         self._encrypt(data)
+        if self.broken:
+            raise BrokenPipeError
         self._write_rest()
         return len(data)
 

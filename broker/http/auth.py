@@ -28,7 +28,7 @@ POLICYMAKERS: Final = ADMINISTRATORS | {"policymaker"}
 MONITORS: Final = ADMINISTRATORS | {"monitoring"}
 MANAGERS: Final = POLICYMAKERS | MONITORS | {"management"}
 
-CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="Leveret management"'}
+CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 # Without the challenge of Basic, at which browsers ask for a password.
 TOKEN_CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
 BEARER: Final = "bearer"

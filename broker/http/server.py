@@ -7,6 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from email.utils import formatdate
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import h11
@@ -14,6 +15,7 @@ import trio
 
 from broker import logs
 from broker.http.messages import HttpError, Request, Response, split_target
+from broker.internal_errors import HTTP, InternalErrors
 from broker.version import VERSION
 
 if TYPE_CHECKING:
@@ -68,15 +70,18 @@ class HttpLimits:
     linger_s: float = 2.0
 
 
-def make_handler(router: Router, limits: HttpLimits | None = None) -> StreamHandler:
+def make_handler(
+    router: Router, limits: HttpLimits | None = None, errors: InternalErrors | None = None
+) -> StreamHandler:
     """Return what `trio.serve_listeners` runs for each connection."""
     limits = limits or HttpLimits()
+    errors = errors or InternalErrors()
     open_count = 0
     bodies = _Bodies()
 
     async def handle(stream: trio.abc.Stream) -> None:
         nonlocal open_count
-        connection = _HttpConnection(stream, router, limits, bodies)
+        connection = _HttpConnection(stream, router, limits, bodies, errors)
         open_count += 1
         try:
             async with stream:
@@ -86,6 +91,8 @@ def make_handler(router: Router, limits: HttpLimits | None = None) -> StreamHand
                     await connection.serve()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # The peer is gone: nobody is left to tell.
+        except Exception as error:  # noqa: BLE001 - one client must not end the node
+            errors.note(HTTP, error)
         finally:
             open_count -= 1
             connection.forget_body()
@@ -131,8 +138,14 @@ class _HttpConnection:
     """One client's connection."""
 
     def __init__(
-        self, stream: trio.abc.Stream, router: Router, limits: HttpLimits, bodies: _Bodies
+        self,
+        stream: trio.abc.Stream,
+        router: Router,
+        limits: HttpLimits,
+        bodies: _Bodies,
+        errors: InternalErrors,
     ) -> None:
+        self._errors = errors
         self._bodies = bodies
         self._body_bytes = 0  # of the request under way
         self._stream = stream
@@ -265,18 +278,19 @@ class _HttpConnection:
         except trio.BrokenResourceError:
             raise  # the route has waited for `Request.hangup`
         except Exception as error:  # noqa: BLE001 - one route's bug must not take the node down
-            _log.exception("bug", error, method=request.method, path=request.path)
-            response = HttpError(500, "internal error, see the node's log").response()
+            self._errors.note(HTTP, error, method=request.method, path=request.path)
+            response = internal_error()
         _log.debug("answered", method=request.method, path=request.path, status=response.status)
         return response
 
     async def _send(self, response: Response, *, head_only: bool) -> bool:
         """Send a response; False if the client did not take it in time."""
-        headers = {"Date": formatdate(usegmt=True), "Server": f"leveret/{VERSION}"}
-        headers |= SECURITY_HEADERS | dict(response.headers)
-        if response.status not in BODILESS_STATUSES:
-            headers["Content-Length"] = str(len(response.body))
-        head = h11.Response(status_code=response.status, headers=list(headers.items()))
+        try:
+            head = _head(response)
+        except (h11.LocalProtocolError, UnicodeError) as error:
+            self._errors.note(HTTP, error, status=int(response.status))
+            response = internal_error()
+            head = _head(response)
         data = self._http.send(head) or b""
         if not head_only:
             data += self._http.send(h11.Data(data=response.body)) or b""
@@ -293,6 +307,29 @@ class _HttpConnection:
             left = self._limits.body_bytes_max
             while left > 0 and (data := await self._stream.receive_some(READ_BYTES)):
                 left -= len(data)
+
+
+def internal_error() -> Response:
+    """For a bug of ours. What it is stands in the log, and is nobody else's business."""
+    return HttpError(500, "internal error, see the node's log").response()
+
+
+def _head(response: Response) -> h11.Response:
+    """Raises what h11 does where a header cannot be sent."""
+    headers = {"Date": formatdate(usegmt=True), "Server": f"leveret/{VERSION}"}
+    headers |= SECURITY_HEADERS | dict(response.headers)
+    if response.status not in BODILESS_STATUSES:
+        headers["Content-Length"] = str(len(response.body))
+    return h11.Response(
+        status_code=response.status, headers=list(headers.items()), reason=_reason(response.status)
+    )
+
+
+def _reason(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:  # nobody has named it
+        return ""
 
 
 def _peer(stream: trio.abc.Stream) -> str:

@@ -118,7 +118,7 @@ async def _bind(call: Call) -> Response:
     key, arguments = short_text(body, "routing_key", ""), table(body)
     await topology.bind(call, source, destination, key, arguments)
     place = quote(bindings.properties_key(key, arguments), safe="")
-    return Response(status=201, headers={"Location": f"{name}/{place}"})
+    return Response(status=201, headers={"Location": f"{quote(name, safe='')}/{place}"})
 
 
 async def _unbind(call: Call) -> Response:

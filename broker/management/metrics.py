@@ -110,9 +110,17 @@ class _Collector:
         self._site = site
         self._jobs = jobs
 
+    def _internal_errors(self) -> Metric:
+        text = "Bugs of the broker that ended a connection, a request or a task; 0 in good health"
+        family = CounterMetricFamily("leveret_internal_errors", text, labels=["where"])
+        for where, count in self._node.errors.counts.items():
+            family.add_metric([where], count)
+        return family
+
     def collect(self) -> Iterator[Metric]:
         yield from self._identity()
         yield from self._alarms()
+        yield self._internal_errors()
         yield from self._machine()
         yield from self._churn()
         yield from self._queues()

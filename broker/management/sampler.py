@@ -9,6 +9,7 @@ import trio
 
 from broker.cluster.front import QueueFront
 from broker.connection.connection import Connection
+from broker.internal_errors import WATCH
 from broker.management.history import TICK_MS, Levels, Series
 from broker.management.totals import (
     NODE_FIELDS,
@@ -124,7 +125,8 @@ class Sampler:
         while True:
             ms = TICK_MS - self._node.timers.now_ms() % TICK_MS
             await trio.sleep((ms + 1) / 1000)
-            await self.sample(self._node.timers.now_ms() // TICK_MS)
+            with self._node.errors.guard(WATCH, what="rates"):
+                await self.sample(self._node.timers.now_ms() // TICK_MS)
 
     async def sample(self, tick: int) -> None:
         """Look at everything."""

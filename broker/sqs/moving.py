@@ -17,7 +17,10 @@ from uuid import uuid4
 import trio
 
 from broker import logs
+from broker.http.messages import HttpError
 from broker.http.queue_calls import peek
+from broker.internal_errors import BACKGROUND
+from broker.protocol.errors import AMQPError
 from broker.replay import Undertaker
 from broker.sqs.calls import SqsCall, led_here
 from broker.sqs.errors import BAD_PARAMETER, NOT_FOUND, UNSUPPORTED, SqsError, bad_parameter
@@ -102,11 +105,14 @@ class Tasks:
             with task.scope:
                 await _move(call, vhost, queue, task)
             task.status = "CANCELLED" if task.scope.cancelled_caught else "COMPLETED"
+        except (AMQPError, HttpError) as error:
+            _log.warning("move_failed", queue=queue.name, reason=str(error))
+            task.status, task.reason = "FAILED", str(error)
         except Exception as error:  # noqa: BLE001 - it ends this task, and nothing else
-            _log.exception("move_failed", error, queue=queue.name)
-            task.status, task.reason = "FAILED", str(error) or type(error).__name__
+            call.node.errors.note(BACKGROUND, error, queue=queue.name)
+            task.status, task.reason = "FAILED", "internal error, see the node's log"
         if queue.deleted:
-            del self._tasks[queue.uid]
+            self._tasks.pop(queue.uid, None)
 
 
 async def _move(call: Call, vhost: VHost, queue: Queue, task: Task) -> None:

@@ -10,9 +10,11 @@ their heartbeat is that they are still there; in a cluster see remote_member.py.
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Final, TypeAlias
 
 from broker import logs
+from broker.internal_errors import GROUPS
 from broker.protocol.stream_errors import StreamError
 from broker.streams.members import Member
 from broker.timers import Timers
@@ -138,6 +140,9 @@ class GroupBook:
                     replay_into(self.groups, read, identify=self._uid_of)
             except UnknownRecordError as error:
                 self._fail(str(error))
+                return
+            except Exception as error:  # noqa: BLE001 - whatever is in there, the node must start
+                self._fail(f"a record cannot be read: {error!r}")
                 return
             self._load(partition, result.next_offset)
 
@@ -273,9 +278,17 @@ class GroupBook:
         if self.on_moved is not None and self._moves.get(group.name) != group.moves:
             self._moves[group.name] = group.moves
             self.on_moved(group.name)
-        if not self._ticking and group.next_deadline_ms is not None:
+        if group.next_deadline_ms is not None:
+            self._set_tick()
+
+    def _set_tick(self) -> None:
+        if not self._ticking:
             self._ticking = True
             self._timers.call_at(self._timers.now_ms() + TICK_MS, self._tick)
+
+    def _guard(self, group: ConsumerGroup) -> AbstractContextManager[None]:
+        """What goes wrong with a group is not the business of other groups."""
+        return self._timers.errors.guard(GROUPS, vhost=self._vhost.name, group=group.name)
 
     def _tick(self) -> None:
         now_ms = self._timers.now_ms()
@@ -284,9 +297,12 @@ class GroupBook:
             return
         for group in list(self.groups.values()):
             if group.next_deadline_ms is not None:
-                self._tell(group)  # whoever is here is alive
-                group.tick(now_ms)
-                self.changed(group)
+                with self._guard(group):
+                    self._tell(group)  # whoever is here is alive
+                    group.tick(now_ms)
+                    self.changed(group)
+        if any(group.next_deadline_ms is not None for group in self.groups.values()):
+            self._set_tick()
 
     # Writing
 
@@ -398,5 +414,6 @@ class GroupBook:
     def _commit(self) -> None:
         dirty, self._dirty = self._dirty, {}
         for member in dirty:
-            member.commit()
-            self.write(member.group)
+            with self._guard(member.group):
+                member.commit()
+                self.write(member.group)

@@ -9,6 +9,7 @@ import trio
 
 from broker import logs
 from broker.hosted_log import HostedLog
+from broker.internal_errors import CALLBACK, TIMER
 from broker.log_host import LogHost
 from broker.off_loop import OffLoop
 from broker.protocol.stream_errors import StreamError
@@ -262,16 +263,27 @@ class Streams:
 
     def _tick(self) -> None:
         now_ms = self._timers.now_ms()
-        self._busy = {one: None for one in self._busy if one.tick(now_ms)}
-        for led in self._led.values():
-            led.outgoing.retry()
+        self._timers.call_at(now_ms + TICK_MS, self._tick)
+        self._busy = {one: None for one in self._busy if self._look_after(one, now_ms)}
+        for led in list(self._led.values()):
+            with self._timers.errors.guard(TIMER, stream=led.uid.hex()):
+                led.outgoing.retry()
         if not self._round:
             self._round = list(self._all)
         for _ in range(min(len(self._round), -(-len(self._all) // ROUND_TICKS))):
             partition = self._round.pop()
-            if partition in self._all and partition not in self._busy and partition.tick(now_ms):
+            if partition not in self._all or partition in self._busy:
+                continue
+            if self._look_after(partition, now_ms):
                 self._busy[partition] = None
-        self._timers.call_at(now_ms + TICK_MS, self._tick)
+
+    def _look_after(self, partition: StreamPartition, now_ms: int) -> bool:
+        """Whether there is more to do soon. One that fails is looked at again in its round."""
+        try:
+            return partition.tick(now_ms)
+        except Exception as error:  # noqa: BLE001 - the others are to be looked after as well
+            self._timers.errors.note(TIMER, error, what="partition")
+            return False
 
     # Off the loop
 
@@ -283,9 +295,14 @@ class Streams:
 
     async def _run(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         try:
-            then(await self._off_loop(work))
+            result = await self._off_loop(work)
         except OSError as error:
             self._host.fail(error)
+        except Exception as error:  # noqa: BLE001 - one partition's bug must not end the node
+            self._timers.errors.note(CALLBACK, error)
+        else:
+            with self._timers.errors.guard(CALLBACK):
+                then(result)
         finally:
             self._jobs -= 1
             if not self._jobs:

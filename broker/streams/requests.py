@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from broker.logs import Log
+from broker.internal_errors import STREAM_SESSION
 from broker.node import Node
 from broker.protocol import stream_messages as wire
 from broker.protocol.stream_fields import MalformedError
@@ -56,7 +56,6 @@ class Requests:
         login: Login,
         node: Node,
         out: AnswerSender,
-        log: Log,
         on_answer: Callable[[], None],
     ) -> None:
         self._service = service
@@ -64,7 +63,6 @@ class Requests:
         self._caller = Caller(login.vhost.name, login.user.name)
         self._node = node
         self._out = out
-        self._log = log
         self._on_answer = on_answer
         self._polls: dict[Poll, _Pending] = {}
         self._waiting_for_room: list[Poll] = []
@@ -114,7 +112,7 @@ class Requests:
         except MalformedError as error:
             self._refuse(pending, Status.MALFORMED, str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours must not end the node
-            self._log.exception("internal_error", error)
+            self._note(error)
             self._refuse(pending, Status.INTERNAL_ERROR, "internal error")
 
     def _carry_out(self, pending: _Pending, request: Request) -> None:
@@ -161,7 +159,7 @@ class Requests:
             try:
                 self._start(pending, Operation(pending.operation), message)
             except Exception as error:  # noqa: BLE001 - as in `handle`
-                self._log.exception("internal_error", error)
+                self._note(error)
                 self._refuse(pending, Status.INTERNAL_ERROR, "internal error")
 
     def close(self) -> None:
@@ -276,10 +274,16 @@ class Requests:
                 data = encode_answer(correlation, operation, body)
         except MalformedError as error:  # more than an answer can hold
             answer = Refused(Status.INTERNAL_ERROR, str(error))
+        except Exception as error:  # noqa: BLE001 - whoever calls back has no part in it
+            self._note(error)
+            answer = Refused(Status.INTERNAL_ERROR, "internal error")
         if isinstance(answer, Refused):
             data = encode_refusal(correlation, operation, answer)
         self._done(pending)
         self._out.write(data)
+
+    def _note(self, error: Exception) -> None:
+        self._node.errors.note(STREAM_SESSION, error, user=self._user.name)
 
     def _refuse(self, pending: _Pending, status: Status, text: str) -> None:
         self._answer(pending, Refused(status, text))

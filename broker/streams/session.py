@@ -164,9 +164,7 @@ class StreamSession:
         if login.client:
             self.name = f"{self.name} - {login.client}"
             self._log = self._log.bind(name=login.client)
-        self._requests = Requests(
-            self._service, login, self._node, self._sender, self._log, self._has_room
-        )
+        self._requests = Requests(self._service, login, self._node, self._sender, self._has_room)
         self._buffer.frame_bytes_max = REQUEST_BYTES_MAX
         self._state = _State.RUNNING
         idle_ms = IDLE_INTERVALS * self._node.config.heartbeat_s * 1000
@@ -255,6 +253,10 @@ class StreamSession:
 
     def flush(self) -> None:
         """The writer is a task of its own."""
+
+    def fail(self) -> None:
+        self._say_last(Refused(Status.INTERNAL_ERROR, "internal error"))
+        self._reading.cancel()
 
     def unblocked(self) -> None:
         if self._requests is not None:

@@ -258,7 +258,11 @@ class TransactionBook:
     def _tick(self) -> None:
         self._ticking = False
         if self._machine.leads:
-            self.carry_out(self._machine.coordinator.tick(self._timers.now_ms()), None)
+            try:
+                self.carry_out(self._machine.coordinator.tick(self._timers.now_ms()), None)
+            except Exception:
+                self._tick_soon()  # others' transactions have time-outs as well
+                raise
 
     def _tick_soon(self) -> None:
         if not self._ticking:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 
+from broker.internal_errors import BACKGROUND
 from broker.protocol import stream_messages as wire
 from broker.topics.problems import TopicError
 
@@ -240,7 +241,7 @@ class Sessions:
         session_id = f"{self._me}-{secrets.token_urlsafe(ID_BYTES)}"
         session = Session(session_id, place, self._asker, idle_ms=idle_ms, start=start)
         self._sessions[session_id] = session
-        self._nursery.start_soon(self._keep, session)
+        self._nursery.start_soon(self._guarded, self._keep, session)
         return session
 
     def _make_room(self, place: Place) -> None:
@@ -256,7 +257,7 @@ class Sessions:
         for number, each in enumerate(unreturned):  # the oldest first
             if number < excess or each.used_ms <= before_ms:
                 self.drop(each)
-                self._nursery.start_soon(self.end, each)
+                self._nursery.start_soon(self._guarded, self.end, each)
 
     def drop(self, session: Session) -> None:
         """It is not to be found any more, and whoever waits in it gives up."""
@@ -268,6 +269,14 @@ class Sessions:
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             await trio.sleep_forever()
+
+    async def _guarded(self, work: Callable[[Session], Awaitable[None]], session: Session) -> None:
+        """What goes wrong with one session ends that one."""
+        try:
+            await work(session)
+        except Exception as error:  # noqa: BLE001 - it is nobody else's business
+            self._asker.node.errors.note(BACKGROUND, error, group=session.place.group)
+            self.drop(session)
 
     async def _keep(self, session: Session) -> None:
         timers = self._asker.node.timers

@@ -1,5 +1,7 @@
 """The node's timers, on a clock that jumps: pytest-trio takes it from a test's own arguments."""
 
+from functools import partial
+
 import pytest
 import trio
 
@@ -38,6 +40,18 @@ async def test_callbacks_come_at_their_time_whatever_order_they_were_asked_for(
     await trio.sleep(86_000)
     assert [name for name, _ in rung] == ["a", "b", "c", "d"]
     assert all(0 <= late <= 2 for _, late in rung)
+
+
+@pytest.mark.provokes_internal_errors
+async def test_a_callback_that_fails_keeps_no_other_waiting(autojump_clock, timers, rung):
+    ring(timers, rung, "before", 100)
+    timers.call_at(timers.now_ms() + 100, partial(int, "no number"))
+    ring(timers, rung, "with it", 100)
+    ring(timers, rung, "after", 200)
+    await trio.sleep(1)
+    assert [name for name, _ in rung] == ["before", "with it", "after"]
+    assert timers.bursts == 2
+    assert timers.errors.counts["timer"] == timers.errors.total == 1
 
 
 async def test_an_earlier_deadline_cuts_a_longer_wait_short(autojump_clock, timers, rung):

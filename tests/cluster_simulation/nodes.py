@@ -13,6 +13,7 @@ from broker.node import Node
 from broker.startup import DiskFailedError, StartupError
 from queues.storage.reclaim import Reclaimer
 from tests.cluster_simulation.ledger import check
+from tests.support.internal_errors import let_out
 from tests.support.simdisk import SimDisk
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Life:
     async def _live(self) -> None:
         home, world = self.home, self.world
         self.node = Node(home.config())
+        let_out(self.node.errors)
         self.node.timers._epoch_ms = EPOCH_MS + home.clock_off_ms
         async with trio.open_nursery() as self.nursery:
             self.nursery.start_soon(self.node.timers.run, self.node.flush)

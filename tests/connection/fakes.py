@@ -23,12 +23,15 @@ class MemoryTransport:
         self.reads = []
         self.broken = False
         self.deaf = False
+        self.gone = False
         self._hears = trio.Event()
         self._came = trio.Event()
 
     async def receive(self, bytes_max=lambda: 1 << 20):
         await trio.lowlevel.checkpoint()
         while not self.unread:
+            if self.gone:
+                return b""
             self._came = trio.Event()
             await self._came.wait()
         data = bytes(self.unread[: bytes_max()])
@@ -45,15 +48,25 @@ class MemoryTransport:
         return not self.outbox.pieces
 
     def flush_nowait(self):
-        if self.outbox.pieces and not self.deaf:
+        if self.gone:
+            self.outbox.pieces.clear()
+        elif self.outbox.pieces and not self.deaf:
             data = self.outbox.take()
             self.sent += data
             self.outbox.sent(len(data))
 
     async def wait_writable(self):
         await trio.lowlevel.checkpoint()
-        if self.deaf:
+        if self.deaf and not self.gone:
             await self._hears.wait()
+
+    def vanish(self):
+        """As a process that is killed does."""
+        self.gone = self.broken = True
+        self.outbox.pieces.clear()
+        self.outbox.size = 0
+        self._hears.set()
+        self._came.set()
 
     def hear(self):
         self.deaf = False

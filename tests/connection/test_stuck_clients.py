@@ -216,3 +216,25 @@ async def test_in_an_alarm_acks_are_read_even_of_a_publisher_that_outran_the_dis
     place.node.raise_alarm("disk", "low on disk")
     await client.rest()
     assert [body for _, body in client.delivered()] == [b"1"]
+
+
+async def test_many_deaf_consumers_that_vanish_at_once_leave_all_they_held_to_those_who_stay(
+    nursery,
+):
+    """What one gives back is dealt to others, of which some are about to end as well."""
+    place = Place(nursery)
+    publisher = await place.client()
+    publisher.declare("q")
+    publisher.publish("q", *[BODY] * 400)
+    await publisher.rest()
+    deaf = [await place.client() for _ in range(12)]
+    for client in deaf:
+        client.transport.deaf = True
+        client.consume("q")
+    await publisher.rest()
+    assert ready(place.node, "q") < 400
+    for client in deaf:
+        client.transport.vanish()
+    await publisher.rest()
+    assert ready(place.node, "q") == 400
+    assert not place.node.errors.total

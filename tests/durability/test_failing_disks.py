@@ -9,10 +9,11 @@ import trio
 from broker.journal import Journal
 from broker.log_host import LogHost
 from broker.off_loop import Threads
-from broker.startup import DiskFailedError
+from broker.startup import DiskFailedError, LogBrokenError
 from broker.timers import Timers
 from queues.durable import DurableStore
 from queues.paged import HotBudget
+from queues.raft.core import Raft
 from queues.ready import FifoReady
 from queues.storage.log_store import LogStore
 from queues.storage.options import StoreEvents, StoreOptions
@@ -236,3 +237,39 @@ async def test_definitions_are_not_called_durable_on_a_failing_disk():
             await trio.sleep_forever()
     assert journal.pending
     assert told == []
+
+
+@pytest.mark.provokes_internal_errors
+async def test_a_bug_in_what_reads_beside_is_counted_and_the_log_goes_on():
+    async def fail():
+        raise ZeroDivisionError
+
+    async with running(SimDisk()) as node:
+        node.host.start_soon(fail)
+        node.host.after_write(partial(int, "no number"))
+        queue = Queue(node.host)
+        queue.publish()
+        node.flush()
+        await queue.all_confirmed()
+        assert node.timers.errors.counts["callback"] == node.timers.errors.total == 2
+
+
+@pytest.mark.parametrize("broken", ["persisted", "propose"])
+async def test_a_broken_invariant_of_the_log_ends_the_node_and_nothing_is_confirmed(
+    broken, monkeypatch
+):
+    def fail(*_arguments):
+        raise AssertionError("the log is not what it was")
+
+    queue = None
+    with pytest.RaisesGroup(LogBrokenError, flatten_subgroups=True):
+        async with running(SimDisk()) as node:
+            queue = Queue(node.host)
+            queue.publish()
+            node.flush()
+            await queue.all_confirmed()
+            monkeypatch.setattr(Raft, broken, fail)
+            queue.publish()
+            node.flush()
+            await trio.sleep_forever()
+    assert queue.confirmed == [0]

@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from broker.internal_errors import InternalErrors
 from broker.spilling import WRITES_MAX, Spilling
 from queues.storage.spill_files import SpillFiles
 from tests.channel.fakes import stored_message
@@ -24,7 +25,11 @@ class Place:
         self.waiting = []
         self.flushes = 0
         self.spilling = Spilling(
-            SpillFiles(self.disk), self._off_loop, self._flush, self.failures.append
+            SpillFiles(self.disk),
+            self._off_loop,
+            self._flush,
+            self.failures.append,
+            InternalErrors(),
         )
         self._nursery = nursery
 

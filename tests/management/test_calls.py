@@ -1,5 +1,7 @@
 """Statuses and errors of calls, as RabbitMQ 3.10.8 was recorded with them: one after the other."""
 
+from urllib.parse import unquote
+
 import pika
 import pytest
 
@@ -160,3 +162,16 @@ def test_closing_a_connection_tells_its_client_why(web: Api, stage: Stage) -> No
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="time to go"):
         stage.publisher.queue_declare("", passive=False, exclusive=True)
     assert web.call("GET", "connections", name).status == 404
+
+
+@pytest.mark.parametrize("name", ["größe", "a\r\nX-Evil: 1", "a b/%2F?#", "\x7f"])
+def test_a_queue_of_any_name_can_be_bound_and_found_by_its_location(web: Api, name: str) -> None:
+    assert web.call("PUT", "queues", "/", name, body={}).status == 201
+    answer = web.call("POST", "bindings", "/", "e", "amq.direct", "q", name, body={})
+    assert answer.status == 201
+    assert "X-Evil" not in answer.headers
+    found = [unquote(part) for part in answer.headers["Location"].split("/")]
+    assert found == [name, "~"]
+    binding = web.call("GET", "bindings", "/", "e", "amq.direct", "q", *found)
+    assert (binding.status, binding.json["destination"]) == (200, name)
+    assert web.call("DELETE", "queues", "/", name).status == 204

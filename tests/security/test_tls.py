@@ -34,11 +34,13 @@ from clients.streams import connect
 from clients.trio_streams import connect_streams
 from tests.shell.process import running
 from tests.support.admin import Api, basic
+from tests.support.frames import Connection
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
 from tests.support.wire import WireConnection
 
 DEADLINE_S = 30.0
+CLOSED_CONNECTIONS = re.compile(r"^rabbitmq_connections_closed_total (\S+)$", re.MULTILINE)
 TLS_PORTS = re.compile(r"amqps=[\d.]+:(\d+) https=[\d.]+:(\d+)")
 
 
@@ -100,6 +102,10 @@ class Place:
         body = answer.read()
         connection.close()
         return answer.status, body
+
+    def closed_connections(self):
+        _, body = self.get("/metrics", self.context())
+        return float(CLOSED_CONNECTIONS.search(body.decode())[1])
 
 
 @pytest.fixture(scope="module")
@@ -515,3 +521,16 @@ def test_many_connections_shake_hands_at_the_same_time(shared):
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_a_client_that_lingers_after_its_close_over_tls_disturbs_nobody(shared):
+    """Nothing is written behind close-ok: TLS has ended, and a heartbeat would be an error."""
+    sock = socket.create_connection(("127.0.0.1", shared.amqps), timeout=DEADLINE_S)
+    connection = WireConnection(shared.context().wrap_socket(sock, server_hostname="127.0.0.1"))
+    connection.handshake(heartbeat_s=1)
+    before = shared.closed_connections()
+    connection.send(Connection.Close(200, "bye", 0, 0))
+    connection.expect(Connection.CloseOk)
+    eventually(lambda: shared.closed_connections() > before, "the node gives the client up")
+    assert not shared.node.internal_errors()
+    connection.abort()

@@ -8,6 +8,7 @@ import random
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import h11
 import pytest
@@ -117,6 +118,10 @@ def make_router() -> Router:
     async def large(request: Request) -> Response:
         return Response(body=b"x" * 1_000_000)
 
+    async def header(request: Request) -> Response:
+        return Response(headers={"Location": request.query["value"][0]})
+
+    router.add("GET", "/header", header)
     router.add("GET", "/echo", echo)
     router.add("POST", "/echo", echo)
     router.add("GET", "/broken", broken)
@@ -253,7 +258,10 @@ async def test_a_client_that_does_not_keep_connections_gets_a_close(
         (b"GET /", 404, "Not Found"),
         (b"DELETE /health", 405, "Method Not Allowed"),
         (b"PUT /refused", 409, "Conflict"),
-        (b"GET /broken", 500, "Internal Server Error"),
+        pytest.param(
+            *(b"GET /broken", 500, "Internal Server Error"),
+            marks=pytest.mark.provokes_internal_errors,
+        ),
     ],
 )
 async def test_an_error_of_a_route_is_json_and_keeps_the_connection(
@@ -265,6 +273,27 @@ async def test_an_error_of_a_route_is_json_and_keeps_the_connection(
     assert answer.json["error"] == error
     assert "bug" not in answer.json["reason"]
     assert (await client.ask(GET_HEALTH)).status == 200
+
+
+@pytest.mark.provokes_internal_errors
+@pytest.mark.parametrize("value", ["größe", "a\r\nX-Evil: 1", "日本"])
+async def test_a_header_that_cannot_be_sent_is_an_error_of_one_answer(
+    connect: Connect, internal_errors: list[str], value: str
+) -> None:
+    client = connect()
+    target = b"GET /header?value=" + quote(value).encode()
+    answer = await client.ask(target + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer.status == 500
+    assert "x-evil" not in answer.headers
+    assert internal_errors == ["http"]
+    assert (await client.ask(GET_HEALTH)).status == 200
+
+
+async def test_answers_have_a_reason_phrase(connect: Connect) -> None:
+    client = connect()
+    await client.send(GET_HEALTH)
+    said = bytes(await client.stream.receive_some(65536))
+    assert said.startswith(b"HTTP/1.1 200 OK\r\n")
 
 
 async def test_a_wrong_method_is_told_the_right_ones(connect: Connect) -> None:

@@ -1,5 +1,7 @@
 """What is done as memory gets short: page out, then hold publishers up; and back again."""
 
+import errno
+
 from broker.config import Config
 from broker.memory_watch import GIVE_BACK_LOOKS, MemoryWatch
 from broker.node import LOOK_BYTES, Node
@@ -69,3 +71,25 @@ def test_memory_is_given_back_now_and_then_while_paging_and_always_in_an_alarm()
     assert [read(0.4)[3] for _ in range(8)] == [False] * 8
     assert sum(read(0.6)[3] for _ in range(8)) == 8 // GIVE_BACK_LOOKS
     assert [read(1.1)[3] for _ in range(8)] == [True] * 8
+
+
+def test_a_reading_that_cannot_be_taken_leaves_the_last_one_in_force(caplog):
+    """There may be no descriptor left for the file that says how much is in use."""
+    node = Node(Config(memory_limit=LIMIT))
+    meter, calls = FakeMeter(), []
+    watch = MemoryWatch(node, meter, calls.append)
+    meter.used = 2 * LIMIT
+    watch.look()
+    assert node.blocked == "low on memory"
+
+    def no_descriptor():
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    meter.used_bytes = no_descriptor
+    for _ in range(3):
+        watch.look()
+    assert (node.blocked, node.memory_used_bytes) == ("low on memory", 2 * LIMIT)
+    assert [each.msg for each in caplog.records].count("not_read") == 1
+    meter.used_bytes = lambda: 0
+    watch.look()
+    assert node.blocked is None

@@ -32,6 +32,7 @@ from queues.storage.options import StoreOptions
 from queues.storage.reclaim import Reclaimer
 from tests.simulation.clients import Client, WatchedReceipt, make_message
 from tests.simulation.ledger import Book, Found, Ledger, check, number_of
+from tests.support.internal_errors import let_out
 from tests.support.simdisk import SimDisk
 
 EPOCH_MS = 1_700_000_000_000.0
@@ -61,6 +62,7 @@ class Life:
         self._random = random
         self._read_delays_s = read_delays_s
         self.node = Node(Config(data_dir=Path("simulated")))
+        let_out(self.node.errors)
         self.node.timers._epoch_ms = EPOCH_MS
         self.durability = Durability(self.node, disk=disk, threaded=False, options=options)
         self.durability.host.off_loop = self._read_later

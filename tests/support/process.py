@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote, urlsplit
+from urllib.request import urlopen
 
 from tests.support.forked import Forked
 
@@ -16,6 +17,7 @@ READY_LINE = re.compile(
 )
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 20.0
+INTERNAL_ERRORS = re.compile(r'^leveret_internal_errors_total{where="(.+?)"} (.+)$', re.MULTILINE)
 TRACEBACK = "Traceback (most recent call last)"
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -103,6 +105,14 @@ class BrokerProcess:
         """It still runs, and nothing went wrong that it did not expect."""
         assert self.alive, f"the broker died\n{self.log_text()}"
         assert TRACEBACK not in self.log_text(), self.log_text()
+
+    def internal_errors(self) -> dict[str, int]:
+        """How many bugs of its own it has met, by where; those that were not left out."""
+        with urlopen(self.http_url("/metrics"), timeout=60) as answer:
+            text = answer.read().decode()
+        counts = {where: int(float(count)) for where, count in INTERNAL_ERRORS.findall(text)}
+        assert counts, "the metric is missing"
+        return {where: count for where, count in counts.items() if count}
 
     def __enter__(self) -> Self:
         return self
