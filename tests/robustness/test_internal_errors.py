@@ -7,10 +7,12 @@ import contextlib
 import gc
 import json
 import re
+import signal
 import sys
 from functools import partial
 from http.client import HTTPConnection, HTTPException
 
+import cbor2
 import pytest
 import trio
 
@@ -31,6 +33,7 @@ from clients.stream_errors import ConnectionLostError, RefusedError
 from clients.streams import connect as connect_streams
 from queues.bell import Bell
 from queues.stream.groups import ConsumerGroup
+from queues.stream.names import OFFSETS_STREAM
 from queues.stream.partition import StreamPartition
 from tests.support.admin import Api
 from tests.support.wire import ConnectionClosedError, WireConnection
@@ -48,7 +51,8 @@ class PlantedError(Exception):
 class House:
     """A node in this process. What blocks is asked of it in a thread."""
 
-    def __init__(self, line, node):
+    def __init__(self, line, node, ended):
+        self.ended = ended
         self.amqp, self.http = map(int, PORTS.search(line).groups())
         self.node = node
         self.url = f"amqp://guest:guest@127.0.0.1:{self.amqp}/%2F"
@@ -76,20 +80,35 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path, monkeypatch, nursery):
+async def start(tmp_path, monkeypatch, nursery):
+    """Starts a node on the same data each time."""
     nodes, lines = [], []
 
     def make(config):
         nodes.append(Node(config))
         return nodes[-1]
 
+    async def start():
+        ended = trio.Event()
+
+        async def run(task_status):
+            await server.serve(config, announce=lines.append, task_status=task_status)
+            ended.set()
+
+        await nursery.start(run)
+        return House(lines[-1], nodes[-1], ended)
+
     monkeypatch.setattr(server, "Node", make)
     monkeypatch.setattr(server, "_spare_the_collector", gc.collect)
     interval = sys.getswitchinterval()
     config = Config(amqp_port=0, http_port=0, data_dir=tmp_path / "data", auth_failure_delay_s=0)
-    await nursery.start(partial(server.serve, config, announce=lines.append))
-    yield House(lines[0], nodes[0])
+    yield start
     sys.setswitchinterval(interval)
+
+
+@pytest.fixture
+async def house(start):
+    return await start()
 
 
 class Plant:
@@ -238,4 +257,48 @@ async def test_a_bug_ends_what_it_belongs_to_and_nothing_else(
         assert where is None or counted == {where: 1}
         status, body = await in_thread(house.get, "/health")
         assert (status, json.loads(body)["status"]) == (200, "ok")
+        connection.abort()
+
+
+BAD_RECORDS = {
+    "empty": (b"", b""),
+    "no-cbor": (b"\xff\xff", b"\xff"),
+    "another-shape": (cbor2.dumps([1]), cbor2.dumps({})),
+    "of-the-future": (cbor2.dumps(["new", "g"]), cbor2.dumps([99])),
+    "too-deep": (b"\x81" * 500 + b"\x00", b"\x81" * 500 + b"\x00"),
+}
+
+
+class Waiting:
+    """Appends a record; see `StreamPartition.append`."""
+
+    def __init__(self):
+        self.done = trio.Event()
+
+    def appended(self, verdict, first_offset):
+        self.done.set()
+
+
+@pytest.mark.parametrize("record", BAD_RECORDS.values(), ids=BAD_RECORDS)
+async def test_a_bad_record_among_the_groups_is_the_trouble_of_its_vhost_alone(
+    start, house, record
+):
+    with trio.fail_after(DEADLINE_S):
+        await in_thread(join_group, house)
+        partition = house.node.vhosts["/"].queues[OFFSETS_STREAM].partitions[0]
+        waiting = Waiting()
+        partition.append([record[0]], [record[1]], [b""], waiting)
+        house.node.flush()
+        await waiting.done.wait()
+        signal.raise_signal(signal.SIGTERM)
+        await house.ended.wait()
+        again = await start()
+        connection, go_on = await in_thread(bystander, again)
+        await in_thread(go_on)
+        api = again.api()
+        answer = await in_thread(
+            partial(api.call, "GET", "topics", "things", "consume", query="group=g")
+        )
+        assert answer.status >= 400
+        assert again.node.errors.total == 0
         connection.abort()
