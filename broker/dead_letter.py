@@ -2,7 +2,7 @@
 
 import struct
 from collections import deque
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.protocol.constants import FLAG_EXPIRATION, FLAG_HEADERS
@@ -18,12 +18,15 @@ from broker.protocol.tables import (
     split_table,
     text,
 )
-from queues.message import Message
+from queues.dedup import digest_of_letter
+from queues.message import Message, Wishes
+from queues.options import QueueOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from exchanges.exchange import Exchange
+    from queues.burials import Burial, Then
     from queues.queue import Queue
     from queues.seams import AnyQueue
 
@@ -36,23 +39,6 @@ CLAIMED: Final = "x-death-claimed"
 _CLAIMED_RAW: Final = CLAIMED.encode()
 # Rejection is a consumer's decision; a loop without one would go on for ever by itself.
 _DECIDED: Final = "rejected"
-
-
-class Receipt:
-    """Calls back when every queue that a dead letter went to has it, or refused it."""
-
-    __slots__ = ("_open", "_then")
-
-    def __init__(self, queues: int, then: Callable[[], None]) -> None:
-        self._open = queues
-        self._then = then
-        if not queues:
-            then()
-
-    def stored(self, refused: list[Message]) -> None:  # noqa: ARG002 - it is dead all the same
-        self._open -= 1
-        if not self._open:
-            self._then()
 
 
 def split_address(address: bytes) -> tuple[str, str]:
@@ -181,6 +167,79 @@ def _raw_entries(raw: bytes | None) -> list[dict[bytes, bytes]]:
     return entries
 
 
+class _Answer:
+    """One target's: which of the letters that it was sent it has."""
+
+    __slots__ = ("_then", "places", "refused", "target")
+
+    def __init__(
+        self, target: "AnyQueue", letters: list[Message], then: "Callable[[_Answer], None]"
+    ) -> None:
+        self.target = target
+        self.places = {letter.sequence for letter in letters}  # of their messages in the burial
+        self.refused: set[int] = set()
+        self._then = then
+
+    def stored(self, refused: list[Message]) -> None:
+        if refused and not _is_full(self.target):
+            self.refused.update([letter.sequence for letter in refused])
+        self._then(self)
+
+
+class _Round:
+    """A burial that was sent to its targets: what is left of it when all of them have answered."""
+
+    __slots__ = ("_answers", "_burial", "_on_refused", "_open", "_then")
+
+    def __init__(
+        self, burial: "Burial", then: "Then", on_refused: "Callable[[AnyQueue, int], None]"
+    ) -> None:
+        self._burial = burial
+        self._then = then
+        self._on_refused = on_refused
+        self._answers: list[_Answer] = []
+        self._open = 0
+
+    def send(self, arrivals: "dict[AnyQueue, list[Message]]") -> None:
+        self._open = len(arrivals) + 1
+        for target, letters in arrivals.items():
+            answer = _Answer(target, letters, self._answered)
+            self._answers.append(answer)
+            target.publish(letters, answer)
+        self._close()
+
+    def _answered(self, answer: _Answer) -> None:
+        if answer.refused:
+            self._on_refused(answer.target, len(answer.refused))
+        self._close()
+
+    def _close(self) -> None:
+        self._open -= 1
+        if self._open:
+            return
+        left = set[int]().union(*[answer.refused for answer in self._answers])
+        if left:
+            self._remember(left)
+        self._then([self._burial.messages[place] for place in sorted(left)])
+
+    def _remember(self, left: set[int]) -> None:
+        """Targets that have letters which others refused do not get them again."""
+        burial = self._burial
+        for answer in self._answers:
+            for place in left & answer.places - answer.refused:
+                sequence = burial.messages[place].sequence
+                burial.taken.setdefault(sequence, set()).add(answer.target.uid)
+
+
+def _is_full(target: "AnyQueue") -> bool:
+    """Whether its limits refuse messages: such letters are dropped, as its owner wants it."""
+    options = target.options
+    if not isinstance(options, QueueOptions) or not target.is_reachable:
+        return False
+    limited = options.max_length is not None or options.max_length_bytes is not None
+    return limited and options.overflow != "drop-head"
+
+
 class DeadLetters:
     """Sends dead letters on their way. Deaths that this causes wait their turn."""
 
@@ -188,22 +247,26 @@ class DeadLetters:
         self,
         find_exchange: "Callable[[str], Exchange | None]",
         route: "Callable[[Exchange, Sequence[str], Table], list[AnyQueue]]",
-        now_ms: Callable[[], int],
+        on_refused: "Callable[[Queue, AnyQueue, int], None]",
     ) -> None:
+        """`on_refused` is told of letters that wait for a target: whose, for whom, how many."""
         self._find_exchange = find_exchange
         self._route = route
-        self._now_ms = now_ms
-        self._waiting: deque[tuple[Queue, list[Message], str, Callable[[], None]]] = deque()
+        self._on_refused = on_refused
+        self._waiting: deque[tuple[Queue, Burial, Then]] = deque()
         self._sending = False
 
-    def send(
-        self, queue: "Queue", messages: list[Message], reason: str, then: Callable[[], None]
-    ) -> None:
-        """Publish to the queue's dead-letter exchange; `then` is called when they are safe."""
+    def send(self, queue: "Queue", burial: "Burial", then: "Then") -> None:
+        """Publish to the queue's dead-letter exchange.
+
+        `then` is called when every target has answered, with the messages that are to be tried
+        again. The others are safe; or their letters go nowhere: there is no such exchange, no
+        queue for them, they went full circle, or the limits of their target refuse them.
+        """
         if queue.options.dead_letter_exchange is None:
-            then()
+            then([])
             return
-        self._waiting.append((queue, messages, reason, then))
+        self._waiting.append((queue, burial, then))
         if self._sending:
             return
         self._sending = True
@@ -213,25 +276,29 @@ class DeadLetters:
         finally:
             self._sending = False
 
-    def _send(
-        self, queue: "Queue", messages: list[Message], reason: str, then: Callable[[], None]
-    ) -> None:
+    def _send(self, queue: "Queue", burial: "Burial", then: "Then") -> None:
         exchange = self._find_exchange(queue.options.dead_letter_exchange or "")
         if exchange is None:
-            then()
+            then([])
             return
-        now_ms = self._now_ms()
         arrivals: dict[AnyQueue, list[Message]] = {}
-        for message in messages:
-            letter = bury(message, queue, reason, now_ms)
-            headers = headers_of(letter)
-            keys = [split_address(letter.address)[1]]
-            copies = headers.get("CC")
-            if isinstance(copies, list):
-                keys += [key for key in copies if isinstance(key, str)]
-            for target in self._route(exchange, keys, headers):
-                if not is_cycle(letter, target.name):
+        for place, message in enumerate(burial.messages):
+            letter = bury(message, queue, burial.reason, burial.died_ms)
+            letter.sequence = place
+            if burial.origin is not None:
+                identity = digest_of_letter(burial.origin, message.sequence, message.frames)
+                letter.wishes = Wishes(dedup_id=identity)
+            taken = burial.taken.get(message.sequence, ())
+            for target in self._targets(exchange, letter):
+                if target.uid not in taken:
                     arrivals.setdefault(target, []).append(letter.copy())
-        receipt = Receipt(len(arrivals), then)
-        for target, letters in arrivals.items():
-            target.publish(letters, receipt)
+        _Round(burial, then, partial(self._on_refused, queue)).send(arrivals)
+
+    def _targets(self, exchange: "Exchange", letter: Message) -> "list[AnyQueue]":
+        headers = headers_of(letter)
+        keys = [split_address(letter.address)[1]]
+        copies = headers.get("CC")
+        if isinstance(copies, list):
+            keys += [key for key in copies if isinstance(key, str)]
+        found = self._route(exchange, keys, headers)
+        return [target for target in found if not is_cycle(letter, target.name)]

@@ -19,8 +19,8 @@ from broker.timers import Timer, Timers
 from exchanges.exchange import Exchange
 from exchanges.kinds import DELAYED_TYPE, is_known, validate_binding
 from exchanges.routing import needs_headers, route
+from queues.burials import Burial, Then
 from queues.declared import Options
-from queues.message import Message
 from queues.queue import Queue
 from queues.seams import AnyQueue
 from queues.stream.arguments import StreamQueueOptions
@@ -85,7 +85,7 @@ class VHost:
         self._caches: dict[User, RouteCache] = {}
         self._sources: dict[object, dict[Exchange, None]] = {}  # destination → who is bound to it
         self._owned: dict[object, dict[AnyQueue, None]] = {}  # exclusive queues by connection
-        self._dead_letters = DeadLetters(self.exchanges.get, self.route, timers.now_ms)
+        self._dead_letters = DeadLetters(self.exchanges.get, self.route, self._letters_refused)
         self.policies = PolicyStore(
             *(name, self.queues, self.exchanges, timers),
             record=self._record,
@@ -577,10 +577,12 @@ class VHost:
     def stream_unreadable(self, stream: Stream, reason: str) -> None:
         _log.error("stream_unreadable", vhost=self.name, stream=stream.name, reason=reason)
 
-    def dead_letter(
-        self, queue: Queue, messages: list[Message], reason: str, then: Callable[[], None]
-    ) -> None:
-        self._dead_letters.send(queue, messages, reason, then)
+    def dead_letter(self, queue: Queue, burial: Burial, then: Then) -> None:
+        self._dead_letters.send(queue, burial, then)
+
+    def _letters_refused(self, queue: Queue, target: AnyQueue, count: int) -> None:
+        names = {"queue": queue.name, "target": target.name}
+        _log.warning("dead_letters_wait", vhost=self.name, **names, messages=count)
 
 
 def is_durable(thing: AnyQueue | Exchange) -> bool:

@@ -35,6 +35,13 @@ def digest_of_body(body: bytes | memoryview) -> bytes:
     return blake2b(body, digest_size=DIGEST_BYTES, person=b"leveret body").digest()
 
 
+def digest_of_letter(queue: bytes, sequence: int, frames: bytes) -> bytes:
+    """What a dead letter is known by: the queue, and the message there, that it comes from."""
+    digest = blake2b(frames, digest_size=DIGEST_BYTES, person=b"leveret letter", key=queue)
+    digest.update(sequence.to_bytes(8, "big"))
+    return digest.digest()
+
+
 class _Line:
     """Digests in ascending order of their marks."""
 

@@ -53,11 +53,13 @@ class Expiry:
         if [m for m in messages if m.expires_at is not None]:
             self.active = self.mixed = True
 
-    def take_expired(self, ready: Ready, before_ms: int) -> list[Message]:
-        """What expired at the head before this time; the timer is set for the next."""
+    def take_expired(self, ready: Ready, before_ms: int, most: int) -> list[Message]:
+        """What expired at the head before this time, up to so many; the timer is for the next."""
         expired: list[Message] = []
         head = ready.head()
         while head is not None and head.expires_at is not None and head.expires_at < before_ms:
+            if len(expired) == most:
+                return expired  # whoever asks for no more now will ask again
             expired.append(ready.pop())
             head = ready.head()
         if head is not None and head.expires_at is not None:

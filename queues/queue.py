@@ -7,6 +7,7 @@ from typing import TypeVar
 from queues.admission import Admission
 from queues.away import Away
 from queues.browse import Browser
+from queues.burials import DEAD_MAX, Burial, Burials
 from queues.consumers import Consumer, Dispatcher
 from queues.expiry import Expiry
 from queues.groups import GroupReady, group_of
@@ -36,6 +37,7 @@ class Queue:
 
     __slots__ = (
         "_admission",
+        "_burials",
         "_claims",
         "_context",
         "_dispatcher",
@@ -104,6 +106,7 @@ class Queue:
         )
         self._admission = Admission(context, options, self._expiry)
         self.away = Away(context, self)
+        self._burials: Burials | None = None  # made when the first message dies
         self._unused: Unused | None = None
         self._waiting: list[Callable[[], None]] = []
         self._claims: dict[int, Message] = {}  # messages that are held though never taken from here
@@ -139,6 +142,8 @@ class Queue:
         if not is_same_order(old, options) and self.damaged is None:
             self._reorder()
         self.away.configure(options)
+        if self._burials is not None:
+            self._burials.retry()  # dead letters may have another place to go to
         self._dispatch()
         self._drop_over_limit()
 
@@ -175,6 +180,8 @@ class Queue:
     def _stop_clocks(self) -> None:
         self._expiry.stop()
         self.away.clear()
+        if self._burials is not None:
+            self._burials.clear()
         if self._unused is not None:
             self._unused.stop()
 
@@ -209,8 +216,17 @@ class Queue:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is ready, now or later."""
-        return not self.ready and not self.away.delayed_count
+        """Nothing is ready, now or later, and nothing waits for its dead letter to be safe."""
+        return not self.ready and not self.away.delayed_count and not self.dying
+
+    @property
+    def dying(self) -> int:
+        """Messages that died, and whose dead letters are not safe yet."""
+        return self._burials.count if self._burials is not None else 0
+
+    @property
+    def is_reachable(self) -> bool:
+        return self.damaged is None
 
     @property
     def next_sequence(self) -> int:
@@ -241,6 +257,7 @@ class Queue:
             in_memory=self.ready - on_disk,
             on_disk=on_disk,
             consumers=self.consumer_count,
+            dying=self.dying,
         )
 
     @property
@@ -296,7 +313,9 @@ class Queue:
             self._number(messages)
             self.enqueued(messages)
         if refused and self.options.overflow == "reject-publish-dlx":
-            self._context.dead_letter(self, [m.copy() for m in refused], "maxlen", _nothing)
+            # The publisher is told that they were refused: nobody else counts on them.
+            burial = Burial([m.copy() for m in refused], "maxlen", self._context.now_ms())
+            self._context.dead_letter(self, burial, _nothing)
         if receipt is not None and (self._store is None or len(refused) == len(messages)):
             receipt.stored(refused)
 
@@ -367,32 +386,62 @@ class Queue:
     def _drop_over_limit(self) -> None:
         if not self._admission.limit.drops_head:
             return
-        dropped = []
-        while self._admission.limit.exceeded(self._ready) and self._ready.oldest() is not None:
-            dropped.append(self._ready.pop_oldest())
-        if dropped:
+        is_other_head = False
+        while dropped := self._take_over_limit():
             self._bury(dropped, "maxlen")
+            is_other_head = True
+        if is_other_head:
             self._watch_head()
 
+    def _take_over_limit(self) -> list[Message]:
+        """As many of those that there are too many of as may die now."""
+        ready, exceeded, room = self._ready, self._admission.limit.exceeded, self._room_to_die
+        dropped: list[Message] = []
+        while len(dropped) < room and exceeded(ready) and ready.oldest() is not None:
+            dropped.append(ready.pop_oldest())
+        return dropped
+
+    # Dead letters
+
+    @property
+    def _room_to_die(self) -> int:
+        return self._burials.room if self._burials is not None else DEAD_MAX
+
+    @property
+    def _is_stalled(self) -> bool:
+        """So many dead letters wait to be taken that no other message may die."""
+        return self._burials is not None and self._burials.stalled
+
     def _bury(self, messages: list[Message], reason: str) -> None:
-        """They leave the queue for its dead-letter exchange, or for nowhere."""
+        """They go to the dead-letter exchange, or nowhere, and stay until they are safe there."""
         self.tally.changed = True
-
-        def safe() -> None:
-            if self._store is not None and not self.deleted and self.damaged is None:
-                self._store.settle(messages)  # not before: a crash must find one or the other
-
         if self._groups is not None:
             self._groups.release(messages)
-        self._context.dead_letter(self, messages, reason, safe)
+        if self._burials is None:
+            send = partial(self._context.dead_letter, self)
+            self._burials = Burials(self._context, send, self._buried, self._deal_again)
+        self._burials.add(messages, reason, self.uid if self._store is not None else None)
+
+    def _buried(self, messages: list[Message]) -> None:
+        self.tally.changed = True
+        if self._store is not None:
+            self._store.settle(messages)  # not before: a crash must find one or the other
+
+    def _deal_again(self) -> None:
+        """Dead letters were taken: messages may be delivered, and may die, again."""
+        self._dispatch()
+        self._drop_over_limit()
 
     # Expiry
 
     def _expire(self, before_ms: int) -> None:
-        while expired := self._expiry.take_expired(self._ready, before_ms):
-            self._bury(expired, "expired")
-            if self._groups is None:
-                break  # else the next of a group comes up only when the first is buried
+        while room := self._room_to_die:
+            expired = self._expiry.take_expired(self._ready, before_ms, room)
+            if expired:
+                self._bury(expired, "expired")
+            # The next of a group comes up only when the first is buried.
+            if not expired or (self._groups is None and len(expired) < room):
+                break
 
     def _watch_head(self) -> None:
         """There may be another head, by other means than dispatch: its time may have come."""
@@ -536,6 +585,8 @@ class Queue:
     # Messages out
 
     def _dispatch(self) -> None:
+        if self._is_stalled:
+            return  # `_deal_again` follows
         if self._expiry.active:
             self._dispatch_unexpired()
         elif self._ready.available and len(self._dispatcher):
@@ -551,10 +602,12 @@ class Queue:
         """A message due this very millisecond (a TTL of zero) reaches a consumer that waits."""
         now = self._context.now_ms()
         self._expire(now)
+        if self._is_stalled:
+            return  # what stands first may be about to die
         if not self._expiry.mixed:
             self._delivered(self._dispatcher.deal(self._ready))
         else:
-            while self._ready.available:
+            while self._ready.available and not self._is_stalled:
                 held = self._dispatcher.deal_one(self._ready)
                 if held is None:
                     break
@@ -567,7 +620,7 @@ class Queue:
         self.touch()
         self._watch_head()
         self.tally.changed = True
-        if not self._ready.available:
+        if not self._ready.available or self._is_stalled:
             self.tally.get_empty += 1
             return None
         message = self._ready.pop()
@@ -586,7 +639,7 @@ class Queue:
 
         In order; none where messages have no groups.
         """
-        if self._groups is None:
+        if self._groups is None or self._is_stalled:
             return []
         taken = self._groups.take_behind(message, count)
         self._ready.remove(())  # whoever wraps the groups weighs them anew
@@ -716,9 +769,11 @@ class Queue:
             self._dispatch()
 
     def purge(self) -> int:
-        """All that is ready or delayed goes; how many those were."""
+        """All that is ready or delayed goes, and what waits to be buried; how many those were."""
         self.tally.changed = True
         paced = self.away.forget_paced()
+        if self._burials is not None:
+            paced += self._burials.purge()
         delayed = self.away.forget_delayed()
         if self._groups is not None:
             self._groups.release(paced)
@@ -783,5 +838,5 @@ def _read_ones(messages: list[Message]) -> list[Message]:
     return [message for message in messages if not message.is_stand_in]
 
 
-def _nothing() -> None:
+def _nothing(_refused: list[Message]) -> None:
     """For those who need not know."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from queues.bell import Clock
+from queues.burials import Grave
 from queues.commands import Due, Id
 from queues.message import Message
 from queues.publishers import Note, Origin
@@ -14,12 +15,9 @@ if TYPE_CHECKING:
     from queues.queue import Queue
 
 
-class Context(Clock, Protocol):
+class Context(Clock, Grave, Protocol):
     """What a queue asks of the broker around it."""
 
-    def dead_letter(
-        self, queue: "Queue", messages: list[Message], reason: str, then: Callable[[], None]
-    ) -> None: ...
     def queue_unused(self, queue: "Queue") -> None: ...
 
 
@@ -50,6 +48,11 @@ class AnyQueue(Protocol):
     def unacked(self) -> int: ...
     @property
     def consumer_count(self) -> int: ...
+    @property
+    def is_reachable(self) -> bool:
+        """Whether what it refuses now is refused by its limits, and not for a fault."""
+        ...
+
     def publish(self, messages: list[Message], receipt: "Receipt | None") -> None: ...
     def configure(self, options: Any) -> None:
         """Do as these options, which are of its own type, say from now on."""

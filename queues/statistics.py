@@ -14,6 +14,7 @@ class QueueStatistics:
     in_memory: int
     on_disk: int
     consumers: int
+    dying: int = 0  # died, and kept until their dead letters are safe: none of the above
 
 
 @dataclass(frozen=True, slots=True)

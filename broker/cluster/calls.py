@@ -19,7 +19,10 @@ Then: TypeAlias = Callable[[bytes | ChannelError], None]
 _COUNTS = struct.Struct(">QQ")
 _COUNT = struct.Struct(">Q")
 _LEASE = struct.Struct(">QQ")
-_STATISTICS = struct.Struct(">7Q")
+_STATISTICS = struct.Struct(">8Q")
+_STATISTICS_BEFORE = struct.Struct(">7Q")  # without the last one
+# As arguments: whoever asks knows all of them. Older nodes ask with nothing.
+ALL_STATISTICS: Final = b"\x08"
 _ERROR = struct.Struct(">H")
 
 
@@ -117,12 +120,16 @@ def unpack_lease(arguments: bytes) -> tuple[int, int | None]:
     return sequence, lease_ms or None
 
 
-def pack_statistics(statistics: QueueStatistics) -> bytes:
-    return _STATISTICS.pack(*astuple(statistics))
+def pack_statistics(statistics: QueueStatistics, arguments: bytes) -> bytes:
+    values = astuple(statistics)
+    if arguments == ALL_STATISTICS:
+        return _STATISTICS.pack(*values)
+    return _STATISTICS_BEFORE.pack(*values[:-1])
 
 
 def unpack_statistics(value: bytes) -> QueueStatistics:
-    return QueueStatistics(*_STATISTICS.unpack(value))
+    layout = _STATISTICS if len(value) == _STATISTICS.size else _STATISTICS_BEFORE
+    return QueueStatistics(*layout.unpack(value))
 
 
 def pack_error(error: ChannelError) -> bytes:

@@ -342,7 +342,7 @@ class Desk:
         elif what == What.CHECK_DELETE:
             then(self._check_delete(*arguments))
         elif what == What.STATISTICS:
-            then(calls.pack_statistics(queue.statistics()))
+            then(calls.pack_statistics(queue.statistics(), arguments))
         elif what == What.STORED:
             self.when_settled([], then)
         elif what == What.TOUCH:

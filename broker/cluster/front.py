@@ -145,6 +145,12 @@ class QueueFront:
         return self._fronts.me if self.queue is not None else self._stay.leader
 
     @property
+    def is_reachable(self) -> bool:
+        if self.queue is not None:
+            return self.queue.is_reachable
+        return self._stay.leader is not None and not self._refusing
+
+    @property
     def keeps(self) -> int:
         """Batches, returns and questions that the leader may not know of."""
         return len(self._publishes) + self._consumers.unheard + len(self._calls)
@@ -468,7 +474,7 @@ class QueueFront:
             known = isinstance(value, bytes)
             then(calls.unpack_statistics(value) if known else value)  # type: ignore[arg-type]
 
-        self._call(What.STATISTICS, b"", told)
+        self._call(What.STATISTICS, calls.ALL_STATISTICS, told)
 
     def touch(self) -> None:
         """A declare or a get counts as use, where that matters."""

@@ -14,6 +14,7 @@ from broker.http.auth import MONITORS
 from broker.http.messages import Response
 from broker.management.connection_rows import channel_name, connection_name
 from broker.management.metrics import CHANNEL_COUNTERS
+from broker.management.sampler import dying
 from broker.management.totals import connections_of
 from broker.management.whereabouts import led_here
 from queues.queue import Queue
@@ -35,6 +36,7 @@ _QUEUES: Final[dict[str, tuple[str, Callable[[Led], float]]]] = {
     "queue_messages_ready": ("gauge", lambda queue: queue.ready),
     "queue_messages_unacked": ("gauge", lambda queue: queue.unacked),
     "queue_messages": ("gauge", lambda queue: queue.ready + queue.unacked),
+    "queue_messages_dlx": ("gauge", dying),
     "queue_consumers": ("gauge", lambda queue: queue.consumer_count),
     "queue_messages_ready_bytes": (
         "gauge",

@@ -240,6 +240,11 @@ class _Collector:
                 "Sum of ready and unacknowledged messages - total queue depth",
                 ready + unacked,
             ),
+            (
+                "queue_messages_dlx",
+                "Messages that died and wait for their dead letters to be safe",
+                sum([queue.dying for queue in queues]),
+            ),
             ("queue_messages_bytes", "Size in bytes of ready messages", size),
             ("queue_messages_ready_bytes", "Size in bytes of ready messages", size),
             ("queue_messages_ram", "Ready messages stored in memory", in_memory),

@@ -128,6 +128,12 @@ def _paged_out(item: Item) -> int:
     return 0 if found is None else found.on_disk
 
 
+def _dying(item: Item) -> int:
+    """Messages that died, and wait for their dead letters to be safe."""
+    found = item.statistics()
+    return 0 if found is None else found.dying
+
+
 def _bytes(item: Item) -> int:
     here = item.here
     return here.ready_bytes if isinstance(here, Queue) else 0
@@ -169,7 +175,8 @@ def _idle_since(item: Item) -> Any:
 
 def _backing(item: Item) -> dict[str, Any]:
     """What monitoring tools look for in it."""
-    return {"len": item.ready, "mode": "default", "version": 1}
+    dying = _dying(item)  # RabbitMQ has no such field of a classic queue, and no such promise
+    return {"len": item.ready, "messages_dlx": dying, "mode": "default", "version": 1}
 
 
 def shown_arguments(
@@ -247,8 +254,8 @@ COLUMNS: Final[dict[str, Columns[Item]]] = {
         **_FIFO,
         **_MEMBERS,
         "leader": lambda item: item.where.leader(item.queue),
-        "message_bytes_dlx": lambda _: 0,
-        "messages_dlx": lambda _: 0,
+        "message_bytes_dlx": lambda _: 0,  # nobody counts them
+        "messages_dlx": _dying,
         "open_files": lambda item: dict.fromkeys(item.where.members(item.queue), 0),
         "single_active_consumer_ctag": _active_tag,
     },

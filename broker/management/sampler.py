@@ -91,7 +91,7 @@ class Sampler:
         empty: list[bytes] = []
         for uid, (vhost, queue) in self._holding.items():
             ready, unacked = queue.ready, queue.unacked
-            if queue.deleted or not (ready or unacked):
+            if queue.deleted or not (ready or unacked or dying(queue)):
                 empty.append(uid)
                 continue
             total = sums.get(vhost)
@@ -216,6 +216,11 @@ def queue_values(queue: Led) -> list[int]:
     if not isinstance(queue, Queue):
         values[0] = published(queue)
     return [*values, queue.ready, queue.unacked]
+
+
+def dying(queue: Led) -> int:
+    """Messages that died, and wait for their dead letters to be safe; streams have none."""
+    return queue.dying if isinstance(queue, Queue) else 0
 
 
 def published(stream: Stream) -> int:

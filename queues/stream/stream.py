@@ -196,6 +196,10 @@ class Stream:
     def consumers(self) -> list[Consumer]:
         return list(self._subscriptions)
 
+    @property
+    def is_reachable(self) -> bool:
+        return self.damaged is None
+
     def statistics(self) -> StreamStatistics:
         """Of a damaged stream nothing can be said."""
         partitions = self.partitions if self.damaged is None else []

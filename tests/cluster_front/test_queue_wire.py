@@ -121,9 +121,12 @@ def test_consumers(values):
     assert read == values
 
 
-@given(st.lists(u64, min_size=7, max_size=7), st.sampled_from((403, 404, 406, 506)), st.text())
+@given(st.lists(u64, min_size=8, max_size=8), st.sampled_from((403, 404, 406, 506)), st.text())
 def test_answers(numbers, code, text):
     statistics = QueueStatistics(*numbers)
-    assert calls.unpack_statistics(calls.pack_statistics(statistics)) == statistics
+    packed = calls.pack_statistics(statistics, calls.ALL_STATISTICS)
+    assert calls.unpack_statistics(packed) == statistics
+    before = calls.pack_statistics(statistics, b"")  # as older nodes ask, and answer
+    assert calls.unpack_statistics(before) == QueueStatistics(*numbers[:7])
     error = calls.unpack_error(calls.pack_error(ChannelError(code, text)))
     assert (error.code, error.text) == (code, text)

@@ -457,10 +457,11 @@ class World:
     def call_at(self, when_ms, callback):
         return self.clock.call_at(when_ms, callback)
 
-    def dead_letter(self, queue, messages, reason, then):
-        self.dead.append(([bytes(m.body) for m in messages], reason))
-        self.rejected.update(bytes(m.body) for m in messages)
-        then()
+    def dead_letter(self, queue, burial, then):
+        bodies = [bytes(m.body) for m in burial.messages]
+        self.dead.append((bodies, burial.reason))
+        self.rejected.update(bodies)
+        then([])
 
     def queue_unused(self, queue):
         self.unused.append(queue)

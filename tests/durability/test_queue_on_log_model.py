@@ -201,14 +201,15 @@ class DurableLife(RuleBasedStateMachine):
             before = {n for n in others if number(n) < number(name)} - now.due.keys()
             assert before <= self.held.keys(), "out of order"
 
-    def _died(self, queue, messages, reason, then):
-        for name in names(messages):
+    def _died(self, queue, burial, then):
+        reason = burial.reason
+        for name in names(burial.messages):
             assert name not in self.held
             assert reason in ("rejected", "delivery_limit")
             if reason == "delivery_limit":
                 assert self.now.counts.get(name, 0) >= self.options["delivery_limit"]
             self.now.alive.remove(name)
-        then()
+        then([])
 
     def returned(self, chosen):
         """These fail, or are lost with their holder; called before the queue gets to know."""

@@ -84,9 +84,9 @@ class FakeContext:
             while self._timers and self._timers[0][0] <= self.now:
                 heapq.heappop(self._timers)[2].ring()
 
-    def dead_letter(self, queue, messages, reason, then):
-        self.dead += [(name, reason) for name in names(messages)]
-        then()
+    def dead_letter(self, queue, burial, then):
+        self.dead += [(name, burial.reason) for name in names(burial.messages)]
+        then([])
 
     def queue_unused(self, queue):
         self.unused.append(queue)

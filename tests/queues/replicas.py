@@ -129,7 +129,7 @@ class Group:
         self.leader = None
         self.on_lead = lambda queue: None
         self.on_follow = lambda: None
-        self.on_dead = lambda queue, messages, reason, then: then()
+        self.on_dead = lambda queue, burial, then: then([])
         self.on_commit = lambda entry: None
         self.members = [Member(self) for _ in range(size)]
 

@@ -103,8 +103,9 @@ class GroupsLife(RuleBasedStateMachine):
         number = self.made[name].sequence
         assert all(self.made[n].sequence > number for n in others), "out of order"
 
-    def _died(self, queue, messages, reason, then):
-        for each in messages:
+    def _died(self, queue, burial, then):
+        reason = burial.reason
+        for each in burial.messages:
             [name] = names([each])
             self.live.remove(name)
             assert name not in self.held
@@ -117,7 +118,7 @@ class GroupsLife(RuleBasedStateMachine):
                 assert queue.options.max_length is not None
             else:
                 assert reason == "rejected"
-        then()
+        then([])
 
     def _delayed(self):
         delays = self.queue.away._delays

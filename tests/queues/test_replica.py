@@ -382,7 +382,7 @@ def test_a_claimed_message_has_failed_as_often_as_the_log_says():
 def test_a_claimed_message_is_dead_lettered_with_all_that_is_in_it():
     group = led(delivery_limit=0)
     dead = []
-    group.on_dead = lambda queue, messages, reason, then: dead.append((names(messages), reason))
+    group.on_dead = lambda _, burial, then: dead.append((names(burial.messages), burial.reason))
     consumer, _, _ = held_over(group, 2)
     first, second = group.queue.claim(consumer, [0, 1])
     group.queue.discard(consumer, [first])
@@ -497,9 +497,9 @@ def test_what_is_claimed_neither_expires_nor_is_purged_nor_dropped():
     group = led(message_ttl_ms=30, max_length=5)
     dead = []
 
-    def bury(queue, messages, reason, then):
-        dead.extend(names(messages))
-        then()
+    def bury(queue, burial, then):
+        dead.extend(names(burial.messages))
+        then([])
 
     group.on_dead = bury
     consumer, _, _ = held_over(group, 3)

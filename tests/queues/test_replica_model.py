@@ -187,16 +187,16 @@ class ReplicatedLife(RuleBasedStateMachine):
         self.ever.add(name)
         self.held[name] = (consumer, given)
 
-    def _died(self, queue, messages, reason, then):
+    def _died(self, queue, burial, then):
         assert not queue.retired
-        assert not self.holding or reason in ("rejected", "delivery_limit")
-        for each in messages:
+        assert not self.holding or burial.reason in ("rejected", "delivery_limit")
+        for each in burial.messages:
             [name] = names([each])
             assert self.name_of(each) == name
             assert name not in self.held, "somebody has it"
             self.now.alive.remove(name)
             self.dead.add(name)
-        then()
+        then([])
 
     def returned(self, consumer, chosen):
         """These fail; called before the queue gets to know."""
