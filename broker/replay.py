@@ -126,12 +126,12 @@ class _Receipt:
     """Told by the queue that revived messages went to; settles or lets go of the dead ones."""
 
     def __init__(self, dead: dict[int, Message], then: Callable[[list[Message]], None]) -> None:
-        self._dead = dead  # by the identity of the message that was published instead
+        self._dead = dead  # by the number of the message that was published instead
         self._then = then
 
     def stored(self, refused: list[Message]) -> None:
         for message in refused:
-            del self._dead[id(message)]
+            del self._dead[message.sequence]
         self._then(list(self._dead.values()))
 
 
@@ -209,7 +209,9 @@ class Undertaker:
 
         for target, pairs in shares.items():
             held = [message for message, _ in pairs]
-            dead = {id(again): message for message, again in pairs}
+            for place, (_, again) in enumerate(pairs):
+                again.sequence = place
+            dead = dict(enumerate(held))
             receipt = _Receipt(dead, partial(stored, held))
             target.publish([again for _, again in pairs], receipt)
         if not shares:

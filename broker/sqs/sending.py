@@ -197,12 +197,12 @@ class _Receipt:
     """Told by the queue when messages are safe, and which of them it refused."""
 
     def __init__(self) -> None:
-        self.refused: set[int] = set()
+        self.refused: set[int] = set()  # by the numbers that they had when they were published
         self.then: Callable[[], None] = lambda: None
         self._over = False
 
     def stored(self, refused: list[Message]) -> None:
-        self.refused = set(map(id, refused))
+        self.refused = {message.sequence for message in refused}
         self._over = True
         self.then()
 
@@ -219,18 +219,21 @@ async def _publish(call: SqsCall, queue: AnyQueue, sent: list[Sent]) -> list[Sqs
     is_fifo = options_of(queue).message_groups
     known = call.holders.duplicates
     keys = [_key(queue, one) for one in sent] if is_fifo else []
+    for place, one in enumerate(sent):
+        one.message.sequence = place
     queue.publish([one.message for one in sent], receipt)
     await call.http.happens(receipt.when_stored)
     if is_fifo:
-        for key, one in zip(keys, sent, strict=True):
-            if id(one.message) in receipt.refused:
+        for place, (key, one) in enumerate(zip(keys, sent, strict=True)):
+            if place in receipt.refused:
                 continue
             if one.message.wishes is None:
                 one.told["SequenceNumber"] = sequence_number(one.message)
                 known.remember(key, one.told)
             else:  # a duplicate: as if it had not been sent again
                 one.told.update(known.find(key))
-    return [_refusal(queue) if id(one.message) in receipt.refused else None for one in sent]
+    refused = receipt.refused
+    return [_refusal(queue) if place in refused else None for place in range(len(sent))]
 
 
 def _key(queue: AnyQueue, sent: Sent) -> bytes:
