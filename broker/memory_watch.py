@@ -7,7 +7,7 @@ import trio
 
 from broker import logs
 from broker.internal_errors import WATCH
-from flow_control.memory import PAGING_SHARE, MemoryAlarm
+from flow_control.memory import PAGING_SHARE, MemoryAlarm, Stillness
 
 if TYPE_CHECKING:
     from broker.node import Node
@@ -36,6 +36,7 @@ class MemoryWatch:
         self._page_out = page_out
         self._paging = MemoryAlarm(int(node.memory_limit_bytes * PAGING_SHARE))
         self._alarm = MemoryAlarm(node.memory_limit_bytes)
+        self._stillness = Stillness()
         self._looks = 0
         self._blind = False  # the last reading could not be taken
         node.look_at_memory = self.glance
@@ -74,7 +75,9 @@ class MemoryWatch:
         if was_paging and self._paging.on:
             self._page_out(self._paging.on)  # queues may have grown since
         self._looks += 1
-        return self._alarm.on or (self._paging.on and self._looks % GIVE_BACK_LOOKS == 0)
+        if self._alarm.on or self._paging.on:
+            return self._alarm.on or self._looks % GIVE_BACK_LOOKS == 0
+        return self._stillness.look(self._node.memory_used_bytes)
 
     async def run(self) -> None:
         while True:

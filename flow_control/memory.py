@@ -86,6 +86,43 @@ class MemoryAlarm:
         return changed
 
 
+# What a node takes without messages, and then some: less is not worth giving back.
+KEPT_BYTES: Final = 128 * 2**20
+# As much more or less is a change, and what changes is being used.
+CHANGE_SHARE: Final = 0.05
+# Looks without a change: ten seconds at first, ten minutes at most. The C library holds up whoever
+# needs memory for up to a tenth of a second, so that trying in vain is to be rare.
+STILL_LOOKS: Final = 40
+STILL_LOOKS_MAX: Final = 2400
+
+
+class Stillness:
+    """Tells by the memory in use when to give back what was freed, though it is not short."""
+
+    __slots__ = ("_patience", "_still", "_used_bytes")
+
+    def __init__(self) -> None:
+        self._used_bytes = 0
+        self._still = 0
+        self._patience = STILL_LOOKS
+
+    def look(self, used_bytes: int) -> bool:
+        """Take a reading; whether it is time. In vain, the next time is twice as far away."""
+        if used_bytes < KEPT_BYTES:
+            return False
+        if abs(used_bytes - self._used_bytes) > CHANGE_SHARE * used_bytes:
+            self._used_bytes = used_bytes
+            self._still = 0
+            self._patience = STILL_LOOKS
+            return False
+        self._still += 1
+        if self._still < self._patience:
+            return False
+        self._still = 0
+        self._patience = min(2 * self._patience, STILL_LOOKS_MAX)
+        return True
+
+
 class Process:
     """This process's memory, as the system counts it."""
 

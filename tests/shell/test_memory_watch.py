@@ -5,6 +5,7 @@ import errno
 from broker.config import Config
 from broker.memory_watch import GIVE_BACK_LOOKS, MemoryWatch
 from broker.node import LOOK_BYTES, Node
+from flow_control.memory import STILL_LOOKS, STILL_LOOKS_MAX
 
 LIMIT = 1_000_000_000
 
@@ -93,3 +94,18 @@ def test_a_reading_that_cannot_be_taken_leaves_the_last_one_in_force(caplog):
     meter.used_bytes = lambda: 0
     watch.look()
     assert node.blocked is None
+
+
+def looks_until_given_back(read, share, most=10_000):
+    return next(look for look in range(most) if read(share)[3])
+
+
+def test_freed_memory_is_given_back_once_the_node_is_at_rest():
+    read = watched()
+    assert not any(read(0.3 + 0.02 * (look % 10))[3] for look in range(500)), "it is in use"
+    assert looks_until_given_back(read, 0.4) <= STILL_LOOKS
+    assert looks_until_given_back(read, 0.2) <= STILL_LOOKS, "it helped, and may help again"
+    waits = [looks_until_given_back(read, 0.2) for _ in range(10)]
+    assert waits == sorted(waits), "in vain, it is tried less and less"
+    assert waits[-1] < STILL_LOOKS_MAX
+    assert not any(read(0.1)[3] for _ in range(500)), "little is kept"
