@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
-
-from pamqp import commands
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.dead_letter import split_address
-from broker.protocol.constants import FLAG_CLUSTER_ID
+from broker.protocol import constants
+from broker.protocol.constants import (
+    FLAG_DELIVERY_MODE,
+    FLAG_HEADERS,
+    FLAG_PRIORITY,
+    FLAG_TIMESTAMP,
+)
+from broker.protocol.tables import decode_table, text
 
 if TYPE_CHECKING:
     from queues.message import Message
+
+# By flag, as RabbitMQ's API calls them: FLAG_CONTENT_TYPE is content_type.
+_NAMES: Final = {
+    value: name.removeprefix("FLAG_").lower()
+    for name, value in vars(constants).items()
+    if name.startswith("FLAG_")
+}
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+_NUMBERS: Final = frozenset({FLAG_DELIVERY_MODE, FLAG_PRIORITY, FLAG_TIMESTAMP})
 
 
 def message_json(message: Message, *, body_bytes_max: int) -> dict[str, Any]:
@@ -22,8 +38,8 @@ def message_json(message: Message, *, body_bytes_max: int) -> dict[str, Any]:
     payload, encoding = text_of(bytes(message.body[:body_bytes_max]))
     return {
         "id": message.sequence,
-        "exchange": exchange,
-        "routing_key": key,
+        "exchange": readable(exchange),
+        "routing_key": readable(key),
         "redelivered": message.redelivered,
         "delivery_count": message.delivery_count,
         "properties": properties_json(message),
@@ -43,15 +59,15 @@ def text_of(data: bytes) -> tuple[str, str]:
 
 def properties_json(message: Message) -> dict[str, Any]:
     """By the names that RabbitMQ's API gives them."""
-    properties = commands.Basic.Properties()
-    properties.unmarshal(message.flags, message.frames[21 : 7 + message.header_bytes])
-    found: dict[str, Any] = {
-        name: plain_value(value) for name, value in properties if value is not None
-    }
-    if "message_type" in found:
-        found["type"] = found.pop("message_type")
-    if not message.flags & FLAG_CLUSTER_ID:
-        found.pop("cluster_id", None)
+    found: dict[str, Any] = {}
+    for flag, raw in message.properties().items():
+        name = _NAMES[flag]
+        if flag == FLAG_HEADERS:
+            found[name] = plain_value(decode_table(raw)[0])
+        elif flag in _NUMBERS:
+            found[name] = int.from_bytes(raw, "big")
+        else:
+            found[name] = readable(text(raw[1:]))
     if message.delivery_count:
         headers = found.setdefault("headers", {})
         headers["x-delivery-count"] = message.delivery_count
@@ -61,7 +77,7 @@ def properties_json(message: Message) -> dict[str, Any]:
 def plain_value(value: object) -> object:
     """A field value in JSON's few types."""
     if isinstance(value, dict):
-        return {str(name): plain_value(part) for name, part in value.items()}
+        return {readable(str(name)): plain_value(part) for name, part in value.items()}
     if isinstance(value, list):
         return [plain_value(part) for part in value]
     if isinstance(value, datetime):
@@ -70,4 +86,13 @@ def plain_value(value: object) -> object:
         return base64.b64encode(value).decode()
     if isinstance(value, Decimal):
         return float(value)
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)  # "nan", "inf": JSON has no number for it
+    if isinstance(value, str):
+        return readable(value)
     return value
+
+
+def readable(value: str) -> str:
+    """A text that any reader takes: bytes that are not UTF-8 (see `tables.text`) are replaced."""
+    return value if value.isascii() else _SURROGATES.sub("\ufffd", value)

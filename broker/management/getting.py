@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.dead_letter import split_address
 from broker.http.admin import Admin, Call, bad_request
-from broker.http.message_json import properties_json, text_of
+from broker.http.message_json import properties_json, readable, text_of
 from broker.http.messages import Response, json_response
 from broker.http.queue_calls import find_queue
 from broker.management import fields
@@ -122,8 +122,8 @@ def _shown(message: Message, left: int, encoding: str, truncate: int | None) -> 
     return {
         "payload_bytes": message.body_bytes,
         "redelivered": message.redelivered,
-        "exchange": exchange,
-        "routing_key": key,
+        "exchange": readable(exchange),
+        "routing_key": readable(key),
         "message_count": left,
         "properties": properties_json(message),
         "payload": payload,

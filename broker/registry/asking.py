@@ -89,9 +89,10 @@ class Ask:
 
     def schema_id(self) -> int:
         text = self.call.parameter("id")
-        if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= NUMBER_MAX:
+        number = int(text[:12]) if text.isascii() and text.isdigit() and len(text) <= 12 else 0
+        if not 0 < number <= NUMBER_MAX:
             raise errors.schema_not_found(text[:100])
-        return int(text)
+        return number
 
     def body(self) -> dict[str, Any]:
         if len(self.call.request.body) > BODY_BYTES_MAX:
@@ -158,7 +159,7 @@ def parse_version(text: object) -> int | None:
     if text in (LATEST, "-1", -1):
         return None
     shown = str(text)
-    if isinstance(text, bool) or not shown.isascii() or not shown.isdigit():
+    if isinstance(text, bool) or not shown.isascii() or not shown.isdigit() or len(shown) > 12:
         raise errors.invalid_version(shown)
     number = int(shown[:12])
     if not 1 <= number <= NUMBER_MAX:

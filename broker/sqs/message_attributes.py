@@ -24,7 +24,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.http.message_json import plain_value
+from broker.http.message_json import plain_value, readable
 from broker.protocol.tables import encode_table, encode_value
 from broker.sqs.errors import BAD_PARAMETER, SqsError
 
@@ -187,7 +187,7 @@ def _field(one: Attribute) -> tuple[bytes, str]:
 
 def _whole(text: str) -> int | None:
     """A number that comes back as the same text, and fits a header."""
-    if len(text) > 20 or not text.removeprefix("-").isdigit():
+    if len(text) > 20 or not text.isascii() or not text.removeprefix("-").isdigit():
         return None
     number = int(text)
     return number if str(number) == text and number in _I64 else None
@@ -206,7 +206,7 @@ def attributes_of(headers: Table) -> dict[str, Attribute]:
         told = types.get(name)
         if isinstance(told, str) and told.startswith(_BASE_TYPES):
             one = one._replace(type=told) if told.startswith("Binary") == one.is_binary else one
-        found[name] = one
+        found[readable(name)] = one
     return found
 
 

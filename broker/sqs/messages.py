@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from broker.http.message_json import readable
 from broker.protocol.constants import (
     FLAG_DELIVERY_MODE,
     FLAG_HEADERS,
@@ -115,9 +116,8 @@ class Reading:
         """Its own, or one made from its place in the queue, which is always the same."""
         raw = self._properties.get(FLAG_MESSAGE_ID)
         if raw is not None and len(raw) > 1:
-            return text(raw[1:])
-        seed = self._uid + _U64.pack(self._message.sequence)
-        return str(UUID(bytes=hashlib.md5(seed, usedforsecurity=False).digest(), version=4))
+            return readable(text(raw[1:]))
+        return _id_by_place(self._message, self._uid)
 
     def body(self) -> tuple[str, bool]:
         """The text, and whether that is base64 because the body is none that SQS could show."""
@@ -162,7 +162,7 @@ class Reading:
         sender = properties.get(FLAG_USER_ID)
         trace = headers.get(TRACE)
         return {
-            "SenderId": text(sender[1:]) if sender is not None else "",
+            "SenderId": readable(text(sender[1:])) if sender is not None else "",
             "SentTimestamp": str(self._sent_ms(seen.now_ms)),
             "ApproximateReceiveCount": str(message.delivery_count + 1),
             "ApproximateFirstReceiveTimestamp": str(seen.first_ms),
@@ -222,6 +222,22 @@ def show(
         shown["MD5OfMessageAttributes"] = digest_of(found)
         shown["MessageAttributes"] = {name: one.shown() for name, one in found.items()}
     return shown
+
+
+def bare(message: Message, uid: bytes, handle: str) -> dict[str, Any]:
+    """A message that cannot be shown: its receiver can delete it all the same."""
+    body = base64.b64encode(message.body).decode()
+    return {
+        "MessageId": _id_by_place(message, uid),
+        "ReceiptHandle": handle,
+        "MD5OfBody": md5(body.encode()),
+        "Body": body,
+    }
+
+
+def _id_by_place(message: Message, uid: bytes) -> str:
+    seed = uid + _U64.pack(message.sequence)
+    return str(UUID(bytes=hashlib.md5(seed, usedforsecurity=False).digest(), version=4))
 
 
 def md5(data: bytes) -> str:

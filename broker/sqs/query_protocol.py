@@ -52,7 +52,12 @@ _ITEMS: Final = {
     "Failed": "BatchResultErrorEntry",
 }
 _NOT_XML: Final = dict.fromkeys(
-    [*(code for code in range(0x20) if code not in (0x9, 0xA, 0xD)), 0xFFFE, 0xFFFF], "\ufffd"
+    [
+        *(code for code in range(0x20) if code not in (0x9, 0xA, 0xD)),
+        *range(0xD800, 0xE000),  # no characters: halves of pairs, and bytes that are not UTF-8
+        *(0xFFFE, 0xFFFF),
+    ],
+    "\ufffd",
 )
 
 

@@ -11,6 +11,7 @@ import trio
 from broker.cluster.front import QueueFront
 from broker.http.admin import LedElsewhereError
 from broker.http.long_poll import while_connected
+from broker.internal_errors import HTTP
 from broker.sqs.attributes import VISIBILITY_S_MAX, WAIT_S_MAX, limits_of
 from broker.sqs.batches import Outcome, entries_of
 from broker.sqs.calls import SqsCall, led_here, options_of
@@ -24,7 +25,7 @@ from broker.sqs.errors import (
     missing,
 )
 from broker.sqs.holding import IN_FLIGHT_MAX
-from broker.sqs.messages import SYSTEM_ATTRIBUTES, Seen, show
+from broker.sqs.messages import SYSTEM_ATTRIBUTES, Seen, bare, show
 from broker.sqs.receipts import decode_handle, expired
 
 if TYPE_CHECKING:
@@ -147,14 +148,19 @@ def _shown(call: SqsCall, queue: Queue, held: Held, order: _Order) -> dict[str, 
         grouped=options.message_groups,
         dedup_content=options.dedup_content,
     )
-    return show(
-        held.message,
-        queue.uid,
-        held.receipt.encode(),
-        seen,
-        system=order.system,
-        attributes=order.attributes,
-    )
+    handle = held.receipt.encode()
+    try:
+        return show(
+            held.message,
+            queue.uid,
+            handle,
+            seen,
+            system=order.system,
+            attributes=order.attributes,
+        )
+    except Exception as error:  # noqa: BLE001 - the others of the batch are leased already
+        call.node.errors.note(HTTP, error, queue=queue.name)
+        return bare(held.message, queue.uid, handle)
 
 
 # Deleting

@@ -1,12 +1,20 @@
 """Beyond RabbitMQ: looking at messages, moving and dropping them; and arguments altered live."""
 
+import json
+import struct
+from functools import partial
+from http.client import HTTPConnection
+from xml.etree import ElementTree as ET
+
 import pika
 import pytest
 
 from tests.conftest import StartBroker
-from tests.support.admin import Api
+from tests.support.admin import Api, basic
+from tests.support.frames import Basic, Queue, raw_frame
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
+from tests.support.wire import WireConnection
 
 TYPES = pytest.mark.parametrize("kind", ["classic", "quorum"])
 
@@ -229,3 +237,82 @@ def test_rejected_messages_are_dead_lettered(web: Api, channel) -> None:
     (row,) = browse(web, "dead")["messages"]
     assert row["payload"] == "poor thing"
     assert row["properties"]["headers"]["x-first-death-reason"] == "rejected"
+
+
+def nested(depth: int) -> bytes:
+    value = b"V"
+    for _ in range(depth):
+        inner = b"\x01a" + value
+        value = b"F" + struct.pack(">I", len(inner)) + inner
+    return b"\x01a" + value
+
+
+# Header tables that a publisher may send, as they stand on the wire.
+HOSTILE = {
+    "a time beyond all years": b"\x01tT" + struct.pack(">Q", 2**63),
+    "no number": b"\x01nd" + struct.pack(">d", float("nan")),
+    "infinity": b"\x01nd" + struct.pack(">d", float("inf")),
+    "a name that is not UTF-8": b"\x02\xff\xfeS" + struct.pack(">I", 1) + b"v",
+    "a surrogate": b"\x03\xed\xb3\xbfS" + struct.pack(">I", 3) + b"\xed\xb3\xbf",
+    "the largest number": b"\x01uL" + struct.pack(">Q", 2**64 - 1),
+    "a tiny decimal": b"\x01dD" + struct.pack(">BI", 255, 1),
+    "bytes": b"\x01bx" + struct.pack(">I", 2) + b"\xff\x00",
+    "deep": nested(62),
+}
+
+
+def no_constant(name: str):
+    raise AssertionError(f"{name} is no JSON")
+
+
+@pytest.mark.parametrize("table", HOSTILE.values(), ids=HOSTILE)
+def test_a_message_with_any_headers_hides_no_other(node: BrokerProcess, web: Api, table) -> None:
+    """Browsed, fetched, and received by SQS in both of its protocols, among good ones."""
+    name = "hostile"
+    with WireConnection.connect(node.amqp_url()) as connection:
+        channel = connection.open_channel()
+        channel.declare_queue(name)
+        channel.publish("", name, b"before")
+        publish = Basic.Publish(exchange="", routing_key=name)
+        connection.send(publish, channel.number)
+        header = struct.pack(">HHQHI", 60, 0, 3, 0x2000, len(table)) + table
+        connection.send_raw(
+            raw_frame(2, channel.number, header) + raw_frame(3, channel.number, b"bad")
+        )
+        channel.publish("", name, b"behind")
+        assert channel.count(name) == 3
+        wanted = ["before", "bad", "behind"]
+        call = partial(ask, node, name)
+        browsed = json.loads(call("GET", "/messages"), parse_constant=no_constant)
+        assert [row["payload"] for row in browsed["messages"]] == wanted
+        body = {"ackmode": "ack_requeue_true", "encoding": "auto", "count": 5}
+        fetched = json.loads(call("POST", "/get", json.dumps(body)), parse_constant=no_constant)
+        assert [row["payload"] for row in fetched] == wanted
+        query = "MaxNumberOfMessages=10&MessageAttributeName.1=All&AttributeName.1=All"
+        receive = f"/queue/{name}?Action=ReceiveMessage&VisibilityTimeout=0&{query}"
+        found = ET.fromstring(http_ask(node, "POST", receive, {"Accept": "text/xml"}))
+        assert [each.text for each in found.iter() if each.tag.endswith("}Body")] == wanted
+        target = {"X-Amz-Target": "AmazonSQS.ReceiveMessage"}
+        wish = {
+            "QueueUrl": node.http_url(f"/000000000000/{name}"),
+            "MaxNumberOfMessages": 10,
+            "MessageAttributeNames": ["All"],
+        }
+        eventually(lambda: channel.count(name) == 3, "the leases are over")
+        shown = json.loads(http_ask(node, "POST", "/", target, json.dumps(wish)))
+        assert [row["Body"] for row in shown["Messages"]] == wanted
+        channel.rpc(Queue.Delete(queue=name))
+
+
+def ask(node: BrokerProcess, queue: str, method: str, path: str, body: str | None = None) -> bytes:
+    return http_ask(node, method, f"/api/queues/%2F/{queue}{path}", {}, body)
+
+
+def http_ask(node, method: str, target: str, headers: dict[str, str], body=None) -> bytes:
+    connection = HTTPConnection(node.host, node.http_port, timeout=60)
+    connection.request(method, target, body, {"Authorization": basic("guest", "guest"), **headers})
+    answer = connection.getresponse()
+    data = answer.read()
+    connection.close()
+    assert answer.status == 200, data
+    return data

@@ -188,3 +188,8 @@ def test_others_are_served_while_a_large_schema_is_checked(web, broker, subject)
         time.sleep(0.001)
     thread.join()
     assert results == [200]
+
+
+@pytest.mark.parametrize("number", ["0" * 11 + "1" + "9" * 5000, "9" * 5000, "\u00b2", "-1", "x"])
+def test_an_id_that_nothing_can_have_is_not_found(web, number):
+    assert web.call("GET", "schemas", "ids", number).code == 40403
