@@ -1,11 +1,10 @@
 """Policies: settings for every queue and exchange of a matching name, beside what was declared."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from broker.security.permissions import compile_pattern
+from broker.security.patterns import Pattern, compile_pattern, stored_pattern
 from queues.arguments import InvalidArgumentError
 from queues.declared import Options, parse_arguments
 from queues.options import POLICY_ARGUMENTS, QueueType
@@ -15,8 +14,7 @@ from queues.stream.arguments import age_ms
 Kind: TypeAlias = Literal["policy", "operator-policy"]
 
 NAME_BYTES_MAX: Final = 255  # as for queues and exchanges
-# Names are short, so that a pattern of this length can say all there is to say about them. It does
-# not bound the time that a pattern takes: nested repeats take for ever, in any length.
+# Names are short, so that a pattern of this length can say all there is to say about them.
 PATTERN_CHARS_MAX: Final = 1024
 TEXT_BYTES_MAX: Final = 255  # names of exchanges and routing keys travel as short strings
 NUMBER_MAX: Final = 2**63 - 1
@@ -87,25 +85,25 @@ class Policy:
     apply_to: str
     priority: int
     definition: Mapping[str, Any]
-    regex: re.Pattern[str] = field(compare=False, repr=False)
+    regex: Pattern = field(compare=False, repr=False)
 
     @classmethod
     def make(
         cls, name: str, pattern: str, apply_to: str, priority: int, definition: Mapping[str, Any]
     ) -> "Policy":
-        """ValueError if the pattern is not a regular expression. An empty one matches all names."""
+        """An empty pattern matches all names, and one that cannot be matched none of them."""
         return cls(
             name=name,
             pattern=pattern,
             apply_to=apply_to,
             priority=priority,
             definition=definition,
-            regex=compile_pattern(pattern or "^"),
+            regex=stored_pattern(pattern or "^"),
         )
 
     def fits(self, target: str, name: str) -> bool:
         """Whether it is for this type of queue, or for exchanges, and for this name."""
-        return target in APPLY_TO[self.apply_to] and self.regex.search(name) is not None
+        return target in APPLY_TO[self.apply_to] and self.regex.found_in(name)
 
 
 def parse_policy(name: str, body: Mapping[str, Any], *, kind: Kind) -> Policy:
@@ -132,9 +130,10 @@ def parse_policy(name: str, body: Mapping[str, Any], *, kind: Kind) -> Policy:
         )
     _check_definition(definition, kind)
     try:
-        return Policy.make(name, pattern, apply_to, priority, dict(definition))
+        compile_pattern(pattern)
     except ValueError as error:
         raise InvalidPolicyError(f"pattern is not a regular expression: {error}") from None
+    return Policy.make(name, pattern, apply_to, priority, dict(definition))
 
 
 def _check_definition(definition: object, kind: Kind) -> None:

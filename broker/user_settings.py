@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.security.passwords import SHA256, PasswordHash, rabbitmq_hash
-from broker.security.permissions import Permission
+from broker.security.permissions import check_patterns
 from broker.settings import ConfigError, not_allowed
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _permission(table: Mapping[str, object], source: str) -> PermissionConfig:
     texts = {key: _text(table, key, source) for key in table}
     for key in texts.keys() - {"vhost"}:
         try:
-            Permission(texts[key], "", "")
+            check_patterns(texts[key])
         except ValueError as error:
             raise ConfigError(
                 f"{source}.{key}", f"{texts[key]!r} is not a regular expression: {error}"

@@ -315,11 +315,7 @@ class State:
     # Policies
 
     def _policy(self, kind: Kind, vhost: str, name: str, *details: Any) -> None:
-        try:
-            policy = Policy.make(name, *details)
-        except ValueError as error:
-            raise precondition_failed(f"pattern is not a regular expression: {error}") from None
-        self.vhost(vhost).policies.put(kind, policy)
+        self.vhost(vhost).policies.put(kind, Policy.make(name, *details))
 
     def _remove_policy(self, kind: Kind, vhost: str, name: str) -> None:
         self.vhost(vhost).policies.remove(kind, name)

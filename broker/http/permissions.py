@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from broker.http.admin import Admin, Call, bad_request, not_found
 from broker.http.auth import ADMINISTRATORS
 from broker.http.messages import Response, json_response
+from broker.security.permissions import check_patterns
 
 if TYPE_CHECKING:
     from broker.security.user import User
@@ -76,6 +77,14 @@ def _texts(body: dict[str, Any], *names: str) -> list[str]:
     return [body[name] for name in names]
 
 
+def require_patterns(*patterns: str) -> None:
+    """HttpError 400 unless these can be the patterns of a permission."""
+    try:
+        check_patterns(*patterns)
+    except ValueError as error:
+        raise bad_request(f"not a regular expression: {error}") from None
+
+
 # Names of queues and exchanges
 
 
@@ -100,6 +109,7 @@ async def _get(call: Call) -> Response:
 
 async def _put(call: Call) -> Response:
     patterns = _texts(call.json(), "configure", "write", "read")
+    require_patterns(*patterns)
     await call.up_to_date()
     vhost, user = _of_path(call)
     is_new = not call.node.registry.users[user].may_enter(vhost)
@@ -139,6 +149,7 @@ async def _get_topics(call: Call) -> Response:
 
 async def _put_topics(call: Call) -> Response:
     details = _texts(call.json(), "exchange", "write", "read")
+    require_patterns(*details[1:])
     await call.up_to_date()
     vhost, user = _of_path(call)
     topics = call.node.registry.users[user].topic_permissions()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from broker.http.admin import bad_request
+from broker.http.permissions import require_patterns
 from broker.management.fields import short_text
 from broker.security.passwords import SHA256
 
@@ -92,13 +93,16 @@ def user_changes(items: list[dict[str, Any]]) -> Iterator[list[Any]]:
 def permission_changes(items: list[dict[str, Any]]) -> Iterator[list[Any]]:
     for item in items:
         patterns = [_text(item, key) for key in ("configure", "write", "read")]
+        require_patterns(*patterns)
         yield ["permission", short_text(item, "vhost"), short_text(item, "user"), *patterns]
 
 
 def topic_changes(items: list[dict[str, Any]]) -> Iterator[list[Any]]:
     for item in items:
         whose = [short_text(item, key) for key in ("vhost", "user", "exchange")]
-        yield ["topic-permission", *whose, _text(item, "write"), _text(item, "read")]
+        patterns = [_text(item, key) for key in ("write", "read")]
+        require_patterns(*patterns)
+        yield ["topic-permission", *whose, *patterns]
 
 
 def limit_changes(vhost: str, value: object) -> Iterator[list[Any]]:

@@ -143,7 +143,7 @@ async def answer_bindings(
     pairs = list(_pairs(vhost, source=source, destination=destination))
     total = len(pairs)
     if ask.name is not None:
-        search = ask.name.search
+        search = ask.name.found_in
         pairs = [pair for pair in pairs if search(other_end(pair)) or search(pair[1].key)]
     check_page(ask, len(pairs))
     chosen = in_order(pairs, lambda pair: (other_end(pair), pair[1].key), ask)[ask.first :]

@@ -22,7 +22,6 @@ from broker.management.patterns import search_pattern
 from broker.replay import Undertaker
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Callable
 
     from queues.message import Message
@@ -143,10 +142,9 @@ def _matcher(text: str, *, regex: bool) -> Callable[[str], bool]:
     if not regex:
         return lambda value: text in value
     try:
-        pattern: re.Pattern[str] = search_pattern(text)
+        return search_pattern(text).found_in
     except ValueError as error:
         raise bad_request(f"{text!r} cannot be searched for: {error}") from None
-    return lambda value: pattern.search(value) is not None
 
 
 def _has_header(name: str, value: str | None, message: Message) -> bool:

@@ -108,7 +108,7 @@ async def _list(call: Call, items: list[Item]) -> Response:
     ask = wanted(call.request)
     total = len(items)
     if ask.name is not None:
-        items = [item for item in items if ask.name.search(item.exchange.name)]
+        items = [item for item in items if ask.name.found_in(item.exchange.name)]
     check_page(ask, len(items))
 
     def key(item: Item) -> Any:

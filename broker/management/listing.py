@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -17,10 +16,11 @@ import trio
 
 from broker.http.admin import bad_request
 from broker.http.messages import HttpError, Response
-from broker.management.patterns import search_pattern
+from broker.management.patterns import PlainText, search_pattern
 
 if TYPE_CHECKING:
     from broker.http.messages import Request
+    from broker.security.patterns import Pattern
 
 T = TypeVar("T")
 Row: TypeAlias = dict[str, Any]
@@ -44,7 +44,7 @@ class Wanted:
 
     page: int | None = None  # None: all of it, without an envelope
     page_size: int = PAGE_SIZE
-    name: re.Pattern[str] | None = None
+    name: Pattern | None = None
     sort: Path = ()  # none: by name
     reverse: bool = False
     columns: tuple[Path, ...] = ()  # none: all
@@ -103,12 +103,12 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= PAGE_DIGITS_MAX
 
 
-def _name(request: Request) -> re.Pattern[str] | None:
+def _name(request: Request) -> Pattern | None:
     text = _text(request, "name")
     if not text:
         return None
     if _text(request, "use_regex") != "true":
-        return re.compile(re.escape(text), re.IGNORECASE)
+        return PlainText(text)
     try:
         return search_pattern(text)
     except ValueError:
@@ -247,7 +247,7 @@ async def answer_rows(
         ask = Wanted(sort=ask.sort, reverse=ask.reverse, columns=ask.columns)
     total = len(rows)
     if ask.name is not None:
-        search = ask.name.search
+        search = ask.name.found_in
         rows = [row for row in rows if search(named(row))]
     check_page(ask, len(rows))
 

@@ -141,7 +141,7 @@ class Gathering:
             if isinstance(queue, QueueFront) and queue.queue is not None
         ]
         if ask.name is not None:
-            keys = [key for key in keys if ask.name.search(key[1])]
+            keys = [key for key in keys if ask.name.found_in(key[1])]
         values = await self._values(call, keys, ask)
         if ask.end is not None:
             pick = heapq.nlargest if ask.reverse else heapq.nsmallest

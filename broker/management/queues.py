@@ -81,7 +81,7 @@ async def _list(call: Call, vhosts: list[VHost], gathering: Gathering) -> Respon
     keys = [(vhost.name, name) for vhost in vhosts for name in vhost.queues if name not in INTERNAL]
     total = len(keys)
     if ask.name is not None:
-        search = ask.name.search
+        search = ask.name.found_in
         keys = [key for key in keys if search(key[1])]
     check_page(ask, len(keys))
     chosen = (await gathering.ordered(call, keys, ask))[ask.first :]

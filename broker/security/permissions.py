@@ -1,9 +1,10 @@
 """What a user may do in a vhost, as patterns on names, with RabbitMQ's meaning."""
 
 import re
-import warnings
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
+
+from broker.security.patterns import Pattern, compile_pattern, escaped, stored_pattern
 
 Action: TypeAlias = Literal["configure", "write", "read"]
 TopicAction: TypeAlias = Literal["write", "read"]
@@ -12,39 +13,28 @@ TopicAction: TypeAlias = Literal["write", "read"]
 PATTERN_CHARS_MAX: Final = 1024
 
 _VARIABLE: Final = re.compile(r"\{username\}|\{vhost\}")
+_EMPTY: Final = "^$"  # what the empty pattern stands for: it grants nothing
 
 
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a permission pattern with RabbitMQ's meaning; ValueError if it is not a regex.
+def check_patterns(*patterns: str) -> None:
+    """Of a permission that somebody wants to give; ValueError if one of them is none.
 
-    Patterns are searched for, not anchored, except that the empty one grants nothing but the
-    empty name. What Python would read differently from PCRE (such as `[[:alpha:]]`) only earns a
-    warning from `re`; a permission must not be guessed at, so that is an error here.
+    Patterns that were given once are not checked again: see `stored_pattern`.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        try:
-            return re.compile(pattern or "^$")
-        except (re.error, RecursionError, OverflowError, Warning) as error:
-            raise ValueError(str(error)) from error
-
-
-def _check_length(pattern: str) -> None:
-    if len(pattern) > PATTERN_CHARS_MAX:
-        raise ValueError(f"it is longer than {PATTERN_CHARS_MAX} characters")
+    for pattern in patterns:
+        if len(pattern) > PATTERN_CHARS_MAX:
+            raise ValueError(f"it is longer than {PATTERN_CHARS_MAX} characters")
+        compile_pattern(_expanded(pattern, user="user", vhost="vhost"))
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What a user may do in one vhost: names of queues and exchanges, by action.
-
-    Raises ValueError for what is no pattern.
-    """
+    """What a user may do in one vhost: names of queues and exchanges, by action."""
 
     configure: str
     write: str
     read: str
-    _patterns: dict[Action, re.Pattern[str]] = field(
+    _patterns: dict[Action, Pattern] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -52,14 +42,13 @@ class Permission:
         by_action: tuple[tuple[Action, str], ...]
         by_action = (("configure", self.configure), ("write", self.write), ("read", self.read))
         for action, pattern in by_action:
-            _check_length(pattern)
-            self._patterns[action] = compile_pattern(pattern)
+            self._patterns[action] = stored_pattern(pattern or _EMPTY)
 
     def texts(self) -> dict[str, str]:
         return {"configure": self.configure, "write": self.write, "read": self.read}
 
     def allows(self, action: Action, name: str) -> bool:
-        return self._patterns[action].search(name) is not None
+        return self._patterns[action].found_in(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +56,18 @@ class TopicPermission:
     """Which keys a user may publish with to a topic exchange, and bind with to one.
 
     `{username}` and `{vhost}` stand for those names, letter by letter: unlike in RabbitMQ a name
-    cannot bring a pattern of its own in. Raises ValueError for what is no pattern.
+    cannot bring a pattern of its own in.
     """
 
     write: str
     read: str
 
-    def __post_init__(self) -> None:
-        for pattern in (self.write, self.read):
-            _check_length(pattern)
-            _expand(pattern, user="user", vhost="vhost")
-
     def allows(self, action: TopicAction, key: str, *, user: str, vhost: str) -> bool:
         pattern = self.write if action == "write" else self.read
-        return _expand(pattern, user=user, vhost=vhost).search(key) is not None
+        return stored_pattern(_expanded(pattern, user=user, vhost=vhost)).found_in(key)
 
 
-def _expand(pattern: str, *, user: str, vhost: str) -> re.Pattern[str]:
+def _expanded(pattern: str, *, user: str, vhost: str) -> str:
     names = {"{username}": user, "{vhost}": vhost}
     # In one go: a user may be called "{vhost}".
-    return compile_pattern(_VARIABLE.sub(lambda found: re.escape(names[found[0]]), pattern))
+    return _VARIABLE.sub(lambda found: escaped(names[found[0]]), pattern) or _EMPTY

@@ -113,3 +113,9 @@ def test_no_policy_that_fits_outranks_the_one_that_counts(puts, removed, target,
         assert found in fitting
         assert all(one.priority < found.priority or one.name >= found.name for one in fitting)
         assert all(one.priority <= found.priority for one in fitting)
+
+
+def test_a_stored_pattern_that_cannot_be_matched_fits_nothing() -> None:
+    """A version that knew such patterns may have taken it: it must not stop a start."""
+    policy = Policy.make("p", "a(?=b)", "all", 0, {"max-length": 1})
+    assert not policy.fits("classic", "ab")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from broker.security.permissions import (
     PATTERN_CHARS_MAX,
     Permission,
     TopicPermission,
-    compile_pattern,
+    check_patterns,
 )
 from broker.security.user import CACHED_DECISIONS_MAX, User
+
+# What only an engine that tries again could match.
+BACKTRACKING = ["(?!x)", "a(?=b)", "(?<=x)a", r"(a)\1", "a++", "(?>a)", "a{1001}"]
 
 
 def user_who_may(configure: str = "", write: str = "", read: str = "", vhost: str = "/") -> User:
@@ -74,18 +79,47 @@ def test_remembered_decisions_are_bounded_and_stay_right() -> None:
         assert len(user._decisions) <= CACHED_DECISIONS_MAX
 
 
-@pytest.mark.parametrize("pattern", ["(", "[", "*a", "(?P<a>", "[[:alpha:]]", "a{2,1}"])
-def test_what_python_and_rabbitmq_would_read_differently_is_no_pattern(pattern: str) -> None:
+@pytest.mark.parametrize("pattern", ["(", "[", "*a", "(?P<a>", "a{2,1}", *BACKTRACKING, "\ud800"])
+def test_what_cannot_be_matched_in_linear_time_is_no_pattern(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        compile_pattern(pattern)
+        check_patterns(pattern)
+
+
+@pytest.mark.parametrize("pattern", BACKTRACKING)
+def test_a_stored_pattern_that_is_none_any_more_grants_nothing(pattern: str) -> None:
+    user = user_who_may(pattern, ".*", pattern)
+    assert user.may_enter("/")
+    assert not user.may("/", "configure", "q")
+    assert user.may("/", "write", "q")
+    topics = TopicPermission(pattern, ".*")
+    assert not topics.allows("write", "k", user="u", vhost="/")
+    assert topics.allows("read", "k", user="u", vhost="/")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("^(a+)+$x", "a" * 255),
+        ("^" + "a?" * 120 + "a" * 120 + "b", "a" * 255),
+        ("(a|aa)*b", "a" * 255),
+        ("(.*)(.*)(.*)(.*)(.*)x", "y" * 255),
+    ],
+)
+def test_no_pattern_takes_long(pattern: str, name: str) -> None:
+    """With an engine that tries again each of these would take longer than the test may."""
+    check_patterns(pattern)
+    assert not Permission(pattern, "", "").allows("configure", name)
+
+
+def test_names_that_are_no_utf_8_are_matched_too() -> None:
+    assert user_who_may(read="^q").may("/", "read", "q\udcff")
+    assert not user_who_may(read="^x").may("/", "read", "q\udcff")
 
 
 def test_a_pattern_has_a_length_that_can_be_looked_over() -> None:
-    assert Permission("a" * PATTERN_CHARS_MAX, "", "")
+    check_patterns("a" * PATTERN_CHARS_MAX, "", "")
     with pytest.raises(ValueError, match="longer than"):
-        Permission("", "", "a" * (PATTERN_CHARS_MAX + 1))
-    with pytest.raises(ValueError, match="longer than"):
-        TopicPermission("a" * (PATTERN_CHARS_MAX + 1), "")
+        check_patterns("", "", "a" * (PATTERN_CHARS_MAX + 1))
 
 
 # Changes
@@ -171,10 +205,34 @@ def test_a_name_brings_no_pattern_of_its_own_into_a_topic_permission(name: str) 
     assert not user.may_use_key("/", "x", "write", "")
 
 
-@pytest.mark.parametrize("pattern", ["(", "[[:alpha:]]", "{username", "({username}"])
+@pytest.mark.parametrize("pattern", ["(", "(?=a)", "({username}"])
 def test_a_topic_permission_that_is_no_pattern_is_refused(pattern: str) -> None:
-    if pattern == "{username":  # a brace that opens nothing is a brace
-        assert TopicPermission(pattern, "").write == pattern
-        return
+    check_patterns("{username")  # a brace that opens nothing is a brace
     with pytest.raises(ValueError, match=r"."):
-        TopicPermission("", pattern)
+        check_patterns("", pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found", "not_found"),
+    [
+        (r"^(?!amq\.).*", ["q", "amq", "xamq."], ["amq.gen-x"]),
+        (r"^(?!amq\.)", ["q", ""], ["amq."]),
+        (r"^(?!(a|b[)]\)))(x|a).*$", ["x", "xa"], ["a", "b"]),
+        (r"^(?!a|b)[^]|(]", ["c"], ["a", "b", "|", ""]),
+    ],
+)
+def test_the_exception_that_rabbitmq_documents_is_taken(
+    pattern: str, found: list[str], not_found: list[str]
+) -> None:
+    """As an engine with lookaheads reads it."""
+    check_patterns(pattern)
+    permission = Permission(pattern, "", "")
+    for name in (*found, *not_found):
+        assert permission.allows("configure", name) is (re.search(pattern, name) is not None)
+        assert permission.allows("configure", name) is (name in found)
+
+
+@pytest.mark.parametrize("pattern", ["^(?!a)b|c", "(?!a)b", "^(?!(?!a)b)c", "^(?!a", "^(?!(a)"])
+def test_other_exceptions_are_not(pattern: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        check_patterns(pattern)
