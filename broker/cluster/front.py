@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from broker.cluster.placement import Placement
 
 MINORITY_MS: Final = 3000  # without a majority in sight for so long, publishes are refused
+LEADERLESS_MS: Final = 10_000  # the same without a leader: longer than any election takes
 PRECONDITION_FAILED: Final = 406
 RETRY_MS: Final = 100  # a leader that was heard of may not be ready yet
 
@@ -102,8 +103,11 @@ class QueueFront:
         self._consumers = FrontConsumers(
             self, stay, fronts.clock, self._in_use, self._calls.no_leader
         )
-        self._alone_since: int | None = None  # when no majority was in sight
+        self._alone_since: int | None = None  # when no majority was in sight, or no leader
         self._refusing = False
+        self._leaderless = False  # so that a majority in sight is no reason to go on
+        # Who was said to lead, in which term, and does not: until it is heard of again.
+        self._turned_away_by: tuple[NodeId, int] | None = None
         self._known = (0, 0)  # ready messages and consumers, as last heard
 
     def start(self) -> None:
@@ -148,7 +152,8 @@ class QueueFront:
     def is_reachable(self) -> bool:
         if self.queue is not None:
             return self.queue.is_reachable
-        return self._stay.leader is not None and not self._refusing
+        is_led = self._stay.leader is not None and self._turned_away_by is None
+        return is_led and not self._refusing
 
     @property
     def keeps(self) -> int:
@@ -176,6 +181,8 @@ class QueueFront:
 
     def opened(self, node: NodeId, term: int) -> None:
         """That node leads since then: it does not know of a stay that began earlier."""
+        if self._turned_away_by is not None and self._turned_away_by[0] == node:
+            self._is_led()
         if self._stay.desk is None and term > self._stay.term and self._stay.leader in (None, node):
             if self._stay.leader is not None:
                 self._detach()
@@ -186,6 +193,8 @@ class QueueFront:
             self.leader_changed(node)
 
     def node_down(self, node: NodeId) -> None:
+        if self._turned_away_by is not None and self._turned_away_by[0] == node:
+            self._turned_away_by = None  # it may lead when it comes back
         if self._stay.leader == node:
             self._detach()
         if self.placement.home == node:
@@ -207,8 +216,8 @@ class QueueFront:
         self._stay.leader = leader
         self._stay.term = term
         self._stay.attachment += 1
-        self._refusing = False
-        self._alone_since = None
+        if self._turned_away_by != (leader, term):
+            self._is_led()
         self._stay.send(Op.ATTACH, self._publishes.session)
         self._consumers.attach()
         self._stay.send(Op.ATTACHED)
@@ -216,14 +225,17 @@ class QueueFront:
         for call, _, _ in self._calls.open():
             self._stay.send(Op.CALL, self._calls.encode(call))
 
+    def _is_led(self) -> None:
+        self._refusing = self._leaderless = False
+        self._alone_since = self._turned_away_by = None
+
     def led_here(self, desk: Desk) -> None:
         """This node leads."""
         if self._stay.leader is not None:
             self._detach()
         self._stay.desk = desk
         self.queue = self._stay.queue = desk.queue
-        self._refusing = False
-        self._alone_since = None
+        self._is_led()
         self._consumers.claim(desk)
         self._consumers.join_all(desk)
         for kept in self._publishes.all_here():
@@ -278,9 +290,9 @@ class QueueFront:
         self._publishes.when_done(done)
 
     def _refuses(self) -> bool:
-        """No majority is in sight, and has not been for a while."""
-        if self._refusing and self.placement.home is None and self._fronts.has_quorum(self.uid):
-            self._refusing = False
+        """No majority is in sight, or there is no leader, and that for a while."""
+        if self._refusing and self.placement.home is None and not self._leaderless:
+            self._refusing = not self._fronts.has_quorum(self.uid)
         return self._refusing
 
     def look(self, now_ms: int, *, majority: bool) -> bool:
@@ -288,12 +300,13 @@ class QueueFront:
         if not len(self._publishes):
             self._alone_since = None
             return False
-        if majority:
+        if majority and self.leader is not None and self._turned_away_by is None:
             self._alone_since = None
         elif self._alone_since is None:
             self._alone_since = now_ms
-        elif now_ms - self._alone_since >= MINORITY_MS:
+        elif now_ms - self._alone_since >= (LEADERLESS_MS if majority else MINORITY_MS):
             self._refusing = True
+            self._leaderless = majority
             self._publishes.refuse_all()
         return bool(len(self._publishes))
 
@@ -517,6 +530,8 @@ class QueueFront:
     def received(self, node: NodeId, op: Op, attachment: int, body: bytes) -> None:
         if node != self._stay.leader or attachment != self._stay.attachment:
             return
+        if self._turned_away_by is not None and op != Op.AWAY:
+            self._is_led()
         if op == Op.DELIVER:
             self._consumers.deliver(*decode_deliver(body))
         elif op == Op.STORED:
@@ -547,6 +562,8 @@ class QueueFront:
 
     def _refused_stay(self) -> None:
         """It does not lead, or not any more; or it does not know that yet."""
+        if self._stay.leader is not None:
+            self._turned_away_by = (self._stay.leader, self._stay.term)
         self._detach()
         self._stay.term = 0  # it may say itself when it is ready
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from broker.cluster.front import MINORITY_MS
+from broker.cluster.front import LEADERLESS_MS, MINORITY_MS
 from broker.replay import Undertaker
 from broker.sqs.sending import Sent, _publish
-from tests.cluster_front.world import World, message
+from tests.cluster_front.world import UID, World, message
 from tests.queues.fakes import FakeContext, new_queue
 
 
@@ -59,3 +59,43 @@ def test_dead_letters_that_cannot_go_back_stay(world):
     strand(world)
     assert done
     assert (undertaker.refused, letters.ready, letters.unacked) == (2, 2, 0)
+
+
+def depose(world):
+    """All see each other, and nobody leads."""
+    world.group.step_down(1)
+    world.group.leader = None
+    world.settle_down()
+
+
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_what_waits_for_a_leader_that_does_not_come_is_refused(world, node):
+    depose(world)
+    receipt = world.publish(node, [b"a"])
+    world.settle_down(LEADERLESS_MS // 2)
+    assert not receipt.told, "an election may take that long"
+    world.settle_down(LEADERLESS_MS)
+    assert receipt.refused == {b"a"}
+    assert world.publish(node, [b"b"]).refused == {b"b"}, "at once, now that this is known"
+    world.elect(2)
+    world.settle_down()
+    late = world.publish(node, [b"c"])
+    world.settle_down()
+    assert (late.told, late.refused) == (1, set())
+    assert not any(node.fronts.pending_bytes for node in world.nodes.values())
+
+
+def test_a_leader_that_turns_everybody_away_is_none(world):
+    """It is said to lead and does not: the home node of a queue that is damaged there."""
+    depose(world)
+    world.nodes[3].book.heard(UID, 9, 2)
+    receipt = world.publish(3, [b"a"])
+    world.settle_down(2 * LEADERLESS_MS)
+    assert receipt.refused == {b"a"}
+    assert world.publish(3, [b"b"]).refused == {b"b"}
+    world.group.term = 9
+    world.elect(2)
+    world.settle_down(1000)
+    late = world.publish(3, [b"c"])
+    world.settle_down(1000)
+    assert (late.told, late.refused) == (1, set())
