@@ -212,3 +212,71 @@ def reset(
     found = client.post("stream-groups", vhost, group, "offsets", body=body)
     for row in found:
         click.echo(f"{name}:{row['partition']} goes on at {row['offset']}")
+
+
+@stream.group()
+def staged() -> None:
+    """Rows that wait for their transaction, such as those of a Spark job that was killed."""
+
+
+@staged.command("list")
+@click.argument("name")
+@_vhost_option
+@_json_option
+@node_options
+def list_staged(client: AdminClient, name: str, vhost: str, *, as_json: bool) -> None:
+    """Show who has rows staged in stream NAME."""
+    found = client.get("streams", vhost, name, "staged")
+    _show(found, _staged_table(found), as_json=as_json, none="nothing is staged")
+
+
+def _staged_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table("partition", "user", "producer", "sequence", "rows", "bytes", "idle", "state")
+    for row in rows:
+        prepared = row["transaction"] is not None
+        who = ["", "", ""] if prepared else [row["user"], row["producer"], row["sequence"]]
+        idle = f"{row['idle_ms'] // 1000} s"
+        state = f"prepared ({row['transaction']})" if prepared else "staged"
+        cells = [row["partition"], *who, row["rows"], row["size_bytes"], idle, state]
+        table.add_row(*map(plain, cells))
+    return table
+
+
+@staged.command("drop")
+@click.argument("name")
+@_vhost_option
+@click.option("--producer", help="Only what this producer has staged.")
+@click.option("--owner", help="Only what producers of this user have staged.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only in this partition.")
+@click.option("--all", "everything", is_flag=True, help="All that is staged in the stream.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_json_option
+@node_options
+def drop_staged(
+    client: AdminClient,
+    name: str,
+    vhost: str,
+    producer: str | None,
+    owner: str | None,
+    partition: int | None,
+    *,
+    everything: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Drop rows that are staged in stream NAME; a transaction that wants them is aborted.
+
+    What is prepared is about to be decided, and stays.
+    """
+    given = {"producer": producer, "user": owner, "partition": partition}
+    query = {key: str(value) for key, value in given.items() if value is not None}
+    if bool(query) == everything:
+        raise click.UsageError("either --all, or --producer, --owner or --partition is needed")
+    if not yes:
+        click.confirm(f"Drop staged rows of stream {name!r}?", abort=True)
+    found = client.at_root("DELETE", "api", "streams", vhost, name, "staged", **query)
+    if as_json:
+        print_json(found)
+    else:
+        rows, size = (sum(row[key] for row in found) for key in ("rows", "size_bytes"))
+        click.echo(f"dropped {rows} rows, {size} bytes")

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from broker.protocol.stream_wire import STAGED_BY_OTHERS
 from clients.stream_address import Address
 from clients.stream_errors import ConnectionLostError, RefusedError
 from clients.stream_plans import may_ask_again
@@ -61,5 +62,7 @@ class Patience:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether it is worth waiting."""
+    """Whether it is worth waiting: rows of a write that was killed make room within a minute."""
+    if isinstance(error, RefusedError) and STAGED_BY_OTHERS in error.text:
+        return True
     return not isinstance(error, ConnectionLostError | RefusedError) or may_ask_again(error)

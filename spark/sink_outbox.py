@@ -8,7 +8,6 @@ from typing import Any, Final, Self
 from broker.protocol import stream_messages as wire
 from broker.protocol.stream_wire import Status
 from clients.stream_errors import ConnectionLostError, RefusedError
-from clients.stream_plans import may_ask_again
 from spark.addressing import Broker
 from spark.connections import Patience, client
 from spark.errors import WriteError
@@ -88,9 +87,10 @@ class Outbox:
                 self._connection.receive(oldest.correlation, self._answer)
             except (ConnectionLostError, RefusedError) as error:
                 self._close()
-                if isinstance(error, RefusedError) and not may_ask_again(error):
-                    raise explained(error) from error
-                patience.wait_after(error)
+                try:
+                    patience.wait_after(error)
+                except RefusedError as refused:
+                    raise explained(refused) from refused
             else:
                 self._size_bytes -= self._sent.popleft().size_bytes
                 return
@@ -101,7 +101,8 @@ _EXPLANATIONS: Final = {
     Status.PARTITION_NOT_FOUND: "the stream was declared anew while it was written to",
     Status.STAGING_FULL: (
         "there are more uncommitted rows than the broker holds. If they are those of a write that "
-        "was killed, they make room a minute after it. A micro-batch that is planned is "
+        "was killed, they make room a minute after it, or at once by `leveret stream staged drop`. "
+        "A micro-batch that is planned is "
         "as large next time: let it run once with deliveryGuarantee=at_least_once (guarantee in a "
         "pipeline), and have smaller ones from then on (maxOffsetsPerTrigger, "
         "max_offsets_per_trigger)"

@@ -13,6 +13,7 @@ from broker.http.message_json import plain_value
 from broker.http.messages import Response, json_response
 from broker.http.queue_calls import PAGE_MAX, query_number
 from broker.http.record_json import record_json
+from broker.http.staged_rows import add_staged_rows
 from broker.http.stream_calls import Asker, find_stream, offsets_at
 from broker.management.listing import answer_rows, by_place
 from broker.protocol.stream_errors import OffsetOutOfRangeError, StreamError
@@ -45,6 +46,7 @@ def add_streams(admin: Admin, service: StreamService) -> None:
     admin.add("GET", "/api/streams/{vhost}/{name}", _describe)
     admin.add("GET", "/api/streams/{vhost}/{name}/offsets", offsets)
     admin.add("GET", "/api/streams/{vhost}/{name}/records", _records)
+    add_staged_rows(admin)
 
 
 async def _list_all(call: Call) -> Response:

@@ -76,6 +76,11 @@ class Operation(IntEnum):
     ABORT = 67
 
 
+# In the text of STAGING_FULL where others have staged what could make room: they may be done, or
+# be taken for dead, within a minute, so that it is worth asking again.
+STAGED_BY_OTHERS: Final = "in the way are rows of others"
+
+
 class Status(IntEnum):
     OK = 0
     # The connection

@@ -7,7 +7,7 @@ from broker.log_host import LogHost
 from broker.node import Node
 from broker.protocol import stream_messages as wire
 from broker.protocol.stream_errors import CorruptChunkError
-from broker.protocol.stream_wire import Refused, Status
+from broker.protocol.stream_wire import STAGED_BY_OTHERS, Refused, Status
 from broker.streams.group_book import Barrier, at_once
 from broker.streams.group_host import GroupHost, positions_of
 from broker.streams.group_participant import GroupsElsewhere
@@ -17,8 +17,8 @@ from broker.streams.transaction_book import Join, TransactionBook
 from broker.vhost import VHost
 from queues.stream.names import GroupId, PartitionId
 from queues.stream.participant import GroupPart, Part, PartitionPart, TransactionKey, WriterRows
-from queues.stream.staged_rows import Answer, Lost
-from queues.stream.staging import StageAnswer
+from queues.stream.staged_rows import STAGED_BYTES_MAX, Answer, Lost
+from queues.stream.staging import Share, StageAnswer
 from queues.stream.stream import Stream
 from queues.stream.transaction_commands import (
     Abort,
@@ -45,8 +45,9 @@ _STAGED: Final[Mapping[StageAnswer, wire.Staged | Refused]] = {
     StageAnswer.STAGED: wire.Staged(duplicate=False),
     StageAnswer.DUPLICATE: wire.Staged(duplicate=True),
     StageAnswer.OUT_OF_ORDER: Refused(Status.STAGED_OUT_OF_ORDER, StageAnswer.OUT_OF_ORDER.value),
-    StageAnswer.FULL: Refused(Status.STAGING_FULL, StageAnswer.FULL.value),
 }
+
+SHARES_NAMED: Final = 3  # of those who have something staged, where there is no room for more
 
 _GONE: Final = Refused(Status.VHOST_REFUSED, "the vhost was deleted")
 
@@ -150,7 +151,10 @@ class TransactionHost:
             return
 
         def staged(answer: Answer) -> None:
-            if isinstance(answer, StageAnswer):
+            if answer is StageAnswer.FULL:
+                size = len(request.chunk)
+                then(_full(partition.staged.shares(), key, size, self._node.timers.now_ms()))
+            elif isinstance(answer, StageAnswer):
                 then(_STAGED[answer])
             elif isinstance(answer, Lost):
                 then(_moved(answer))
@@ -211,6 +215,33 @@ class TransactionHost:
 def _producer(caller: Caller, name: str) -> str:
     """The vhost has a book of its own; users must not fence each other's."""
     return f"{caller.user}\0{name}"
+
+
+def owner_of(key: TransactionKey) -> tuple[str, str]:
+    """The user, and the name that the producer has with it."""
+    user, _, name = key.producer.partition("\0")
+    return user, name
+
+
+def _full(shares: list[Share], key: TransactionKey, size_bytes: int, now_ms: int) -> Refused:
+    """Who has staged so much, as far as this node knows, if there is room without them."""
+    text = StageAnswer.FULL.value
+    others = [_described(share, now_ms) for share in shares if share.key != key]
+    own_bytes = sum(share.size_bytes for share in shares if share.key == key)
+    if others and own_bytes + size_bytes <= STAGED_BYTES_MAX:
+        text += f"; {STAGED_BY_OTHERS}: {', '.join(others[:SHARES_NAMED])}"
+        if len(others) > SHARES_NAMED:
+            text += f" and {len(others) - SHARES_NAMED} more"
+    return Refused(Status.STAGING_FULL, text)
+
+
+def _described(share: Share, now_ms: int) -> str:
+    size = f"{share.size_bytes} bytes"
+    if share.key is None:
+        return f"{size} of transaction {share.transaction}, which is being decided"
+    user, name = owner_of(share.key)
+    idle_s = max(0, now_ms - share.at_ms) // 1000
+    return f"{size} of producer {name!r} of user {user!r}, untouched for {idle_s} s"
 
 
 def _key(caller: Caller, key: wire.Key) -> TransactionKey:

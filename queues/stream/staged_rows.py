@@ -25,7 +25,7 @@ from queues.stream.staged_entries import (
     decode_said,
     encode_said,
 )
-from queues.stream.staging import STAGED_MS, StageAnswer, StagedChunk, Staging
+from queues.stream.staging import STAGED_MS, Share, StageAnswer, StagedChunk, Staging
 from queues.stream.tail import TailBudget
 
 # Appended at once when they are committed: twice what the tail holds before publishers wait.
@@ -120,6 +120,11 @@ class StagedRows:
     def discard(self, key: TransactionKey, writers: tuple[str, ...]) -> None:
         self._say(Discard(key, writers), _nobody)
 
+    def drop(self, share: Share, then: Then) -> None:
+        """Somebody is sure that nobody will commit these, which are not prepared."""
+        assert share.key is not None, share
+        self._say(Discard(share.key, share.writers), then)
+
     def forget(self, transaction: int) -> None:
         self._say(Forget(transaction), _nobody)
 
@@ -183,6 +188,10 @@ class StagedRows:
         self._staging = Staging()
 
     # What there is
+
+    def shares(self) -> list[Share]:
+        """Who has how much staged, the largest first."""
+        return self._staging.shares()
 
     @property
     def held(self) -> list[int]:

@@ -13,6 +13,7 @@ writer named `attempt/uuid` belongs to an attempt at the whole transaction, whic
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import cbor2
@@ -58,6 +59,17 @@ class _Open:
 
     at_ms: int
     writers: dict[str, list[StagedChunk]] = field(default_factory=dict)
+
+
+class Share(NamedTuple):
+    """What one transaction has in a partition, for people."""
+
+    key: TransactionKey | None  # None: it is prepared, and only its number is known here
+    transaction: int | None
+    writers: tuple[str, ...]
+    rows: int
+    size_bytes: int
+    at_ms: int  # when something was added, or when it was prepared
 
 
 class HeldRows(NamedTuple):
@@ -113,6 +125,22 @@ class Staging:
         """Transactions to which nothing was added since, the oldest first, and their writers."""
         found = [(each.at_ms, key) for key, each in self._open.items() if each.at_ms < before_ms]
         return [(key, tuple(self._open[key].writers)) for _, key in sorted(found)]
+
+    def shares(self) -> list[Share]:
+        """Who has how much staged, the largest first."""
+        found = [
+            Share(
+                *(key, None, tuple(staged.writers)),
+                *_sums(chain.from_iterable(staged.writers.values())),
+                staged.at_ms,
+            )
+            for key, staged in self._open.items()
+        ]
+        found += [
+            Share(None, transaction, (), *_sums(held.chunks), held.at_ms)
+            for transaction, held in self._held.parts.items()
+        ]
+        return sorted(found, key=lambda share: -share.size_bytes)
 
     def prepare(
         self,
@@ -258,6 +286,12 @@ class Staging:
     def _uncount(self, chunks: Iterable[StagedChunk]) -> None:
         for chunk in chunks:
             self._count(chunk, -1)
+
+
+def _sums(chunks: Iterable[StagedChunk]) -> tuple[int, int]:
+    """Rows and bytes."""
+    found = list(chunks)
+    return sum(chunk.rows for chunk in found), sum(chunk.size_bytes for chunk in found)
 
 
 def _attempt_of(writer: str) -> str:

@@ -102,6 +102,8 @@ GET    /api/streams/{vhost}                                 management  sees
 GET    /api/streams/{vhost}/{name}                          management  sees
 GET    /api/streams/{vhost}/{name}/offsets                  management  sees
 GET    /api/streams/{vhost}/{name}/records                  management  enters  read:stream
+GET    /api/streams/{vhost}/{name}/staged                   management  enters  read:stream
+DELETE /api/streams/{vhost}/{name}/staged                   management  enters  write:stream
 GET    /api/stream-groups/{vhost}                           management  sees
 GET    /api/stream-groups/{vhost}/{group}                   management  sees
 POST   /api/stream-groups/{vhost}/{group}/offsets           management  enters  read:stream read:group

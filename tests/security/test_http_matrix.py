@@ -213,6 +213,7 @@ SPECIAL = {  # where another name is meant
     "/api/streams/{vhost}/{name}": {"name": "stream"},
     "/api/streams/{vhost}/{name}/offsets": {"name": "stream"},
     "/api/streams/{vhost}/{name}/records": {"name": "stream"},
+    "/api/streams/{vhost}/{name}/staged": {"name": "stream"},
     "/api/user-limits/{user}/{name}": {"name": "max-connections"},
     "/api/vhost-limits/{vhost}/{name}": {"name": "max-queues"},
     "/api/global-parameters/{name}": {"name": "parameter"},

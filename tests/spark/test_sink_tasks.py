@@ -1,11 +1,14 @@
 """What tasks stage, and what becomes of it: without Spark, which only calls them."""
 
+import itertools
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from broker.protocol import stream_messages as wire
+from broker.protocol.chunk import encode_chunk
 from clients.stream_transactions import merge_parts
 from clients.streams import StreamClient, connect
 from spark.errors import WriteError
@@ -104,6 +107,26 @@ def test_more_than_a_broker_holds_is_refused_and_leaves_room(
         stage_rows(options, key, "attempt", large)
     eventually(lambda: _fits(stage), "room for a smaller batch")
     assert count(client, stream) == 0
+
+
+def test_a_write_waits_for_rows_of_one_that_was_killed(
+    options: SinkOptions, client: StreamClient, stream: str, key: wire.Key
+) -> None:
+    killed = wire.Key(uuid.uuid4().hex, 0, 7)
+    chunk = encode_chunk([None], [bytes(7_250_000)], [b""], 1000)
+    for partition, number in itertools.product(range(3), range(8)):
+        request = wire.Stage(killed, stream, partition, "writer", number, chunk)
+        client.connection.ask(request, wire.Staged)
+    parts = tuple(
+        wire.PartitionPart(wire.Partition(stream, number), (wire.WriterRows("writer", 8),))
+        for number in range(3)
+    )
+    dropping = threading.Timer(1, drop_rows, [options.broker, TaskRows(killed, parts)])
+    dropping.start()
+    task = stage_rows(options, key, "attempt", [batch(bytes(6_000_000)) for _ in range(6)])
+    dropping.join()
+    commit(client, key, task)
+    assert count(client, stream) == 6
 
 
 def _fits(stage: Stage) -> bool:

@@ -11,6 +11,10 @@ from contextlib import closing
 import pytest
 
 from broker.cli import run
+from broker.protocol import stream_messages as wire
+from broker.protocol.chunk import encode_chunk
+from broker.protocol.stream_wire import Status
+from clients.stream_errors import RefusedError
 from tests.shell.process import CLEAN_ENV
 from tests.support.process import ROOT
 
@@ -164,3 +168,63 @@ def test_a_group_with_members_is_not_reset(command, client, filled):
         shown = json.loads(command("groups", group, "--json"))
         assert len(shown["members"]) == 1
         assert "members" in command("reset", group, filled, "--to", "first", code=1)
+
+
+# Rows that wait for their transaction
+
+
+@pytest.fixture
+def stage(client):
+    def stage(stream, producer, *values, partition=0, number=0):
+        key = wire.Key(producer, 0, 7)
+        chunk = encode_chunk([None] * len(values), values, [b""] * len(values), 1000)
+        request = wire.Stage(key, stream, partition, "writer", number, chunk)
+        return client.connection.ask(request, wire.Staged)
+
+    return stage
+
+
+def test_what_is_staged_is_listed_and_dropped(command, declare, stage, api):
+    stream = declare(partitions=2)
+    assert "nothing is staged" in command("staged", "list", stream)
+    stage(stream, "killed", b"1", b"2", partition=1)
+    stage(stream, "alive", b"3")
+    rows = json.loads(command("staged", "list", stream, "--json"))
+    assert [(row["partition"], row["user"], row["producer"], row["rows"]) for row in rows] == [
+        (0, "guest", "alive", 1),
+        (1, "guest", "killed", 2),
+    ]
+    assert ["1", "guest", "killed", "7", "2"] in [
+        row[:5] for row in columns(command("staged", "list", stream))
+    ]
+    assert "is needed" in command("staged", "drop", stream, "--yes", code=2)
+    assert "dropped 2 rows" in command("staged", "drop", stream, "--producer", "killed", "--yes")
+    left = api.call("GET", "streams", "/", stream, "staged").json
+    assert [row["producer"] for row in left] == ["alive"]
+    assert "dropped 1 rows" in command("staged", "drop", stream, "--all", "--yes")
+    assert api.call("GET", "streams", "/", stream, "staged").json == []
+    mistyped = api.call("DELETE", "streams", "/", stream, "staged", query="producers=x")
+    assert mistyped.status == 400
+
+
+def test_whose_rows_are_in_the_way_is_told(command, declare, stage):
+    stream = declare()
+    large = bytes(8_000_000)
+    for number in range(7):
+        stage(stream, "killed", large, number=number)
+    stage(stream, "rerun", large)
+    with pytest.raises(RefusedError, match="in the way are rows of others") as refused:
+        stage(stream, "rerun", large, number=1)
+    assert refused.value.status == Status.STAGING_FULL
+    assert "of producer 'killed' of user 'guest', untouched for" in refused.value.text
+    assert "rerun" not in refused.value.text
+    command("staged", "drop", stream, "--producer", "killed", "--yes")
+    stage(stream, "rerun", large, number=1)
+
+
+def test_who_alone_has_staged_too_much_is_not_told_to_wait(declare, stage):
+    stream = declare()
+    for number in range(8):
+        stage(stream, "large", bytes(8_000_000), number=number)
+    with pytest.raises(RefusedError, match=r"too much is staged$"):
+        stage(stream, "large", bytes(8_000_000), number=8)

@@ -117,6 +117,12 @@ STREAMS: Final[Docs] = {
             wait_ms=whole(0, 20_000),
         )
     },
+    "/api/streams/{vhost}/{name}/staged": {
+        "GET": shows("Rows that wait for their transaction", many(OBJECT)),
+        "DELETE": shows(
+            "Drop such rows", many(OBJECT), producer=TEXT, user=TEXT, partition=whole(0, 2**31 - 1)
+        ),
+    },
     "/api/stream-groups/{vhost}": {"GET": shows("Consumer groups", many(OBJECT))},
     "/api/stream-groups/{vhost}/{group}": {
         "GET": shows(
