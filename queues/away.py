@@ -1,6 +1,6 @@
 """Messages of a queue that are neither ready nor gone: delayed, leased, or coming back in turns."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import chain
 from typing import Protocol
 
@@ -141,11 +141,12 @@ class Away:
         return self._pacer.drain() if self._pacer is not None else []
 
     def may_redeliver(self) -> bool:
-        """Whether what consumers held before a restart may come back; if not, `refill` follows."""
-        return self._paced().allows()
+        """Whether more of what consumers held may be read; if not, `refill` follows."""
+        return self._pacer is None or not self._pacer.full
 
-    def redelivering(self, count: int) -> None:
-        self._paced().charge(count)
+    def withdraw_paced(self, sequences: Collection[int]) -> list[Message]:
+        """Those of these that wait for their turn do so no more: somebody has them."""
+        return self._pacer.remove(sequences) if self._pacer is not None else []
 
     def _paced(self) -> Pacer:
         if self._pacer is None:

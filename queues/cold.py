@@ -1,7 +1,7 @@
 """Messages of a durable queue that are in its log only, and their way back into memory."""
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from queues.commands import ENQUEUE, decode_messages, enqueued_ms, split_commands
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 LOAD_MESSAGES: Final = 2048
 # Overdue messages may lie in as many entries, each of which is read as a whole.
 LOAD_ENTRIES: Final = 64
-# Redelivered after a restart at a time, so that the rate is kept in small steps.
-REDELIVER_MESSAGES: Final = 256
 
 
 class Holder(Protocol):
@@ -28,6 +26,10 @@ class Holder(Protocol):
     def away(self) -> "Waiting": ...
     def enqueued(self, messages: list[Message]) -> None: ...
     def loaded(self, messages: list[Message]) -> None: ...
+    def redeliver(self, messages: list[Message]) -> None:
+        """Consumers held these at the restart, in all likelihood."""
+        ...
+
     def blocks_groups(self, messages: list[Message]) -> None:
         """These failed and wait for another try: later ones of their groups have to wait too."""
         ...
@@ -45,8 +47,8 @@ class Waiting(Protocol):
     def delayed(self, messages: list[Message]) -> None: ...
     def scheduled(self, delays: Iterable[tuple[int, int]]) -> None: ...
     def may_redeliver(self) -> bool: ...
-    def redelivering(self, count: int) -> None: ...
     def withdraw(self, sequences: Iterable[int]) -> set[int]: ...
+    def withdraw_paced(self, sequences: Collection[int]) -> list[Message]: ...
 
 
 class ColdMessages:
@@ -191,8 +193,6 @@ class ColdMessages:
     # In the order of the log
 
     def _load_next(self) -> None:
-        doubtful = self.first < self.doubtful_before
-        most = REDELIVER_MESSAGES if doubtful else LOAD_MESSAGES
         batch: list[LiveEntry] = []
         count = 0
         for entry in self._state.live.entries_from(self.first):
@@ -202,7 +202,7 @@ class ColdMessages:
                 continue
             batch.append(entry)
             count += entry.count
-            if count >= most:
+            if count >= LOAD_MESSAGES:
                 break
         if batch:
             self._loading = True
@@ -215,7 +215,6 @@ class ColdMessages:
         self._loading = False
         payloads = dict(found)
         last = found[-1][0] if found else batch[-1].index
-        doubtful = self.first < self.doubtful_before
         messages: list[Message] = []
         for entry in batch:
             if entry.index > last:
@@ -228,10 +227,12 @@ class ColdMessages:
                 return
             messages += self._revive(entry, payloads[entry.index], cold) if cold else []
             self.first = entry.first + entry.count
-        if doubtful:
-            self._holder.away.redelivering(len(messages))
-        self.ready.loaded(messages)
-        self._holder.loaded(messages)
+        held = [message for message in messages if message.sequence < self.doubtful_before]
+        fresh = messages[len(held) :]
+        self.ready.loaded(messages, fresh)
+        if held:
+            self._holder.redeliver(held)
+        self._holder.loaded(fresh)
         self._go_on()
 
     def _go_on(self) -> None:

@@ -11,7 +11,9 @@
               +-----------------+-------------+----------------+----------------+---------+--------+
               expires is -1 for never; frames is the content as published (broker.protocol.content)
     SETTLE    ranges of sequences: (first u64, count u32) each
-    RETURN    ranges of sequences, each message of which was returned once more
+    RETURN    ranges of sequences, each message of which was returned once more. One that begins at
+              2^63 + n is of no message: all before n may have been delivered. To those who do not
+              know this it says nothing, so that nodes of earlier versions can follow
     DELIVERED u64: nothing from this sequence on was ever delivered (written at a clean stop)
     DELAY     (sequence u64, due u64 ms) each: these messages are not ready before they are due
     SEEN      time u64 (ms), then (digest 16 bytes, until u64 ms) each: ids of messages that are to
@@ -39,6 +41,8 @@ DELIVERED: Final = 4
 DELAY: Final = 5
 SEEN: Final = 6
 ORIGIN: Final = 7
+
+REACHED_FROM: Final = 2**63
 
 _COMMAND = struct.Struct(">BI")
 _BATCH = struct.Struct(">QI")
@@ -80,6 +84,11 @@ def encode_ranges(kind: int, sequences: Iterable[int], ranges: Iterable[Range] =
     """SETTLE or RETURN of these sequences and ranges, in any order."""
     body = b"".join([_RANGE.pack(*each) for each in (*ranges_of(sequences), *ranges)])
     return _COMMAND.pack(kind, len(body)) + body
+
+
+def encode_reached(sequence: int) -> bytes:
+    """The RETURN that says how far deliveries have come."""
+    return encode_ranges(RETURN, (), [(REACHED_FROM + sequence, 1)])
 
 
 def encode_delivered(sequence: int) -> bytes:

@@ -17,6 +17,7 @@ from queues.commands import (
     encode_enqueue,
     encode_origins,
     encode_ranges,
+    encode_reached,
     encode_seen,
 )
 from queues.live_log import LiveLog, Log
@@ -142,6 +143,8 @@ class DurableStore:
         self._found_before = 0  # earlier messages were there when it began
         self._clean_mark: int | None = None  # to be written last, at a clean stop
         self._marked: list[Callable[[], None]] = []  # to be called when that is applied
+        self._reached = 0  # what the log was told last of how far deliveries have come
+        self._reaching = False  # it is to be told more
         self._retired = False
         self.pending = 0  # messages proposed or about to be, not yet ready; without delayed ones
         self.kept = 0  # proposals that were applied
@@ -246,7 +249,8 @@ class DurableStore:
     def claim(self, sequences: Iterable[int], known: Mapping[int, Message]) -> list[Message]:
         """Take out messages that were there when it began, for somebody who has had them."""
         wanted = {s for s in sequences if s < self._found_before}
-        hot = {message.sequence: message for message in self.ready.remove(wanted)}
+        found = self.ready.remove(wanted) + self._holder.away.withdraw_paced(wanted)
+        hot = {message.sequence: message for message in found}
         unread = sorted(wanted - hot.keys())
         cold = set(self._cold.claim(unread, self._holder.away.withdraw(self._cold.early(unread))))
         claimed: list[Message] = []
@@ -293,6 +297,24 @@ class DurableStore:
             self._returning.append(sequence)
             unapplied[sequence] = unapplied.get(sequence, 0) + 1
         self._log.changed(urgent=False)
+
+    def delivered(self, step: int) -> None:
+        """Have the log know how far deliveries have come, when it is behind by so many messages.
+
+        Not at once: most entries that say so have been on their way for something else.
+        """
+        if self._in_order and not self._reaching:
+            known = max(self._reached, self._state.live.taken)
+            if self._reach() >= known + step:
+                self._reaching = True
+                self._log.changed(urgent=False)
+
+    def _reach(self) -> int:
+        """Where messages begin that were never delivered."""
+        fresh = self.ready.first_fresh()
+        if fresh is not None:
+            return fresh
+        return self._cold.first if self.ready.cold else self._state.live.next_sequence
 
     def delay(self, delays: list[Due]) -> None:
         """These messages leave the memory until they are due."""
@@ -355,6 +377,7 @@ class DurableStore:
         fresh = self.ready.first_fresh()
         if fresh is None:
             fresh = self._cold.first if self._in_order else self._next_sequence
+        self._reaching = self._in_order
         self.say_delivered(max(fresh, self._cold.maybe_delivered), then)
 
     def say_delivered(self, sequence: int, then: Callable[[], None] | None) -> None:
@@ -435,6 +458,10 @@ class DurableStore:
             commands.append(encode_seen(proposal.ids, self._now_ms()))
         if proposal.notes:
             commands.append(encode_origins(proposal.notes, self._now_ms()))
+        if self._reaching:
+            self._reaching = False
+            self._reached = self._reach()
+            commands.append(encode_reached(self._reached))
         if self._clean_mark is not None:
             commands.append(encode_delivered(self._clean_mark))
             self._clean_mark = None
@@ -554,7 +581,7 @@ class DurableStore:
         if stopped_cleanly:
             cold.maybe_delivered = min(live.delivered, self._next_sequence)
         if self._in_order:
-            cold.doubtful_before = cold.maybe_delivered if stopped_cleanly else live.taken
+            cold.doubtful_before = live.taken
 
     def start(self, *, clocks_apart_ms: int = 0) -> None:
         """Offer what was recovered, and let go of what a crash kept from being let go of.

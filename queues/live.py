@@ -28,6 +28,7 @@ from queues.commands import (
     DELIVERED,
     ENQUEUE,
     ORIGIN,
+    REACHED_FROM,
     RETURN,
     SEEN,
     SETTLE,
@@ -89,7 +90,7 @@ class LiveSet:
         self.next_sequence = 0
         self.live = 0  # messages
         self.delivered = ANYTHING  # nothing from here on was delivered: known after a clean stop
-        self.taken = 0  # a message with the sequence before this one was settled in its turn
+        self.taken = 0  # earlier ones were delivered, or so it seems; later ones hardly
         self.due: dict[int, int] = {}  # sequence of a live message that had to wait → until when
         self.seen = DedupWindow()
         self.publishers = Publishers()
@@ -122,6 +123,9 @@ class LiveSet:
                     self._settle(first, count, released)
             elif kind == RETURN:
                 for first, count in decode_ranges(entry, start, end):
+                    if first >= REACHED_FROM:
+                        self.taken = max(self.taken, first - REACHED_FROM)
+                        continue
                     for sequence in range(first, first + count):
                         if self.is_live(sequence):
                             self._counts[sequence] = self._counts.get(sequence, 0) + 1

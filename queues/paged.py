@@ -154,13 +154,13 @@ class PagedReady:
         self._charge()
         self.refill()
 
-    def loaded(self, messages: list[Message]) -> None:
-        """The first cold messages came from the log."""
+    def loaded(self, messages: list[Message], fresh: list[Message]) -> None:
+        """The first cold messages came from the log; those that may be taken in their turn."""
         unweighed = min(self._unweighed, len(messages))
         self._unweighed -= unweighed
         self.cold -= len(messages)
         self.cold_bytes -= sum([m.body_bytes for m in messages[unweighed:]])
-        self._hot.push(messages)
+        self._hot.push(fresh)
         self._charge()
 
     def refill(self) -> None:

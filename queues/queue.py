@@ -457,6 +457,13 @@ class Queue:
         self._ready.put_back(messages)
         self._dispatch()
         self._drop_over_limit()
+        if self._waiting:
+            self._wake_waiting()
+
+    def redeliver(self, messages: list[Message]) -> None:
+        """Consumers held these at a restart, and they were read: they come back in turns."""
+        if not self.deleted and self.damaged is None:
+            self.came_back(self.away.admit(messages))
 
     def cancelled(self, sequence: int) -> None:
         """A delayed message will never come: it may have been what its group waited for."""
@@ -597,6 +604,14 @@ class Queue:
         self.unacked += count
         self.tally.deliver += count
         self.tally.changed = True
+        if count:
+            self._note_delivered()
+
+    def _note_delivered(self) -> None:
+        """After a crash what consumers held is to come back at a rate: a tenth of it is close."""
+        rate = self.options.redelivery_rate
+        if rate and self._store is not None:
+            self._store.delivered(rate // 10 or 1)
 
     def _dispatch_unexpired(self) -> None:
         """A message due this very millisecond (a TTL of zero) reaches a consumer that waits."""
@@ -628,6 +643,7 @@ class Queue:
             self.unacked += 1
             self.tally.get += 1
             self.away.lease(holder, [message])
+            self._note_delivered()
         else:
             self.tally.get_no_ack += 1
             self._gone([message])

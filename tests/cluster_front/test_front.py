@@ -414,6 +414,31 @@ def test_what_a_consumer_holds_stays_with_it_when_the_leader_changes(world, hold
     assert world.leader.front.queue.unacked == 0
 
 
+def test_what_a_consumer_holds_stays_with_it_though_others_come_back_in_turns():
+    world = World(redelivery_rate=1)
+    world.elect(1)
+    world.settle_down()
+    held, lost, other = Client(world.nodes[3]), Client(world.nodes[1]), Client(world.nodes[2])
+    held.consume(prefetch=4)
+    world.publish(1, [b"%d" % n for n in range(4)])
+    world.settle_down()
+    lost.consume()
+    world.publish(1, [b"%d" % n for n in range(4, 8)])
+    world.settle_down()
+    assert (len(held.unacked), len(lost.unacked)) == (4, 4)
+    world.crash(1)
+    world.elect(2)
+    while world.work:
+        world.do_work()  # all of them are read before anybody claims any
+    other.consume()
+    world.settle_down(10_000)
+    assert bodies(other) == [b"4", b"5", b"6", b"7"]
+    held.hand_back(list(held.unacked), "ack")
+    other.hand_back(list(other.unacked), "ack")
+    world.settle_down(1000)
+    assert world.leader.replica.messages == 0
+
+
 def test_an_ack_that_died_with_the_leader_is_said_again(world):
     client = Client(world.nodes[3])
     client.consume()

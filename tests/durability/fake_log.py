@@ -138,5 +138,5 @@ class FakeAway:
     def may_redeliver(self):
         return True
 
-    def redelivering(self, count):
-        pass
+    def withdraw_paced(self, sequences):
+        return []

@@ -56,6 +56,9 @@ class Holder:
     def loaded(self, messages):
         pass
 
+    def redeliver(self, messages):
+        self.store.ready.put_back(messages)
+
     def damage(self, reason):
         raise AssertionError(reason)
 

@@ -4,6 +4,7 @@ import pytest
 
 import queues.cold
 import queues.live_log
+import queues.pacing
 from queues.consumers import Consumer
 from tests.durability.queue_on_log import QueueOnLog
 from tests.queues.fakes import (
@@ -468,3 +469,101 @@ def test_very_many_due_at_once_come_in_order_in_as_many_reads_as_it_takes(monkey
     life.advance(10)
     assert life.queue.ready == 20
     assert drain(life) == list(range(20))
+
+
+# What consumers held at a restart comes back in turns
+
+
+@pytest.mark.parametrize("end", ["crash", "stop"])
+@pytest.mark.parametrize("acked", [0, 1])
+def test_what_was_held_at_a_restart_comes_back_at_the_rate_to_the_message(end, acked):
+    life = QueueOnLog(redelivery_rate=10, delivery_limit=None)
+    publish(life.queue, *[message(n) for n in range(100)])  # all in one entry
+    life.settle_down()
+    sink = FakeSink()
+    consumer = consume(life.queue, sink, prefetch=40)
+    life.settle_down()
+    held = sink.take()
+    assert len(held) == 40
+    hand_back(life.queue, consumer, held[:acked])
+    held += sink.take()
+    life.settle_down()
+    getattr(life, end)()
+    sink = FakeSink()
+    consume(life.queue, sink)
+    life.settle_down()
+    first = sink.take()
+    assert names(first) == [*range(acked, acked + 10), *range(40 + acked, 100)]
+    assert all(each.redelivered for each in first[:10])
+    assert life.queue.ready == 30
+    publish(life.queue, message(100))
+    life.settle_down()
+    assert names(sink.take()) == [100]
+    for turn in range(1, 4):
+        life.advance(999)
+        life.settle_down()
+        life.advance(1)
+        life.settle_down()
+        some = sink.take()
+        assert names(some) == list(range(acked + 10 * turn, acked + 10 * turn + 10))
+        assert all(each.redelivered for each in some)
+    assert life.queue.ready == 0
+
+
+def test_what_waits_for_its_turn_is_still_held_at_the_next_restart():
+    life = QueueOnLog(redelivery_rate=1, delivery_limit=None)
+    publish(life.queue, *[message(n) for n in range(5)])
+    consume(life.queue, FakeSink())
+    life.settle_down()
+    for _ in range(2):
+        life.crash()
+        sink = FakeSink()
+        consume(life.queue, sink)
+        life.settle_down()
+        assert names(sink.take()) == [0]
+        assert life.queue.ready == 4
+
+
+def test_what_waits_for_its_turn_can_be_purged():
+    life = QueueOnLog(redelivery_rate=1, delivery_limit=None)
+    publish(life.queue, *[message(n) for n in range(5)])
+    consume(life.queue, FakeSink())
+    life.settle_down()
+    life.crash()
+    life.settle_down()
+    assert life.queue.purge() == 5
+    life.settle_down()
+    life.crash()
+    assert drain(life) == []
+    assert life.queue.ready == 0
+
+
+def test_what_was_held_and_does_not_fit_in_memory_is_read_by_and_by(monkeypatch):
+    monkeypatch.setattr(queues.pacing, "WAITING_BYTES_MAX", 1)
+    monkeypatch.setattr(queues.cold, "LOAD_MESSAGES", 2)
+    life = QueueOnLog(redelivery_rate=2, delivery_limit=None)
+    for n in range(12):
+        publish(life.queue, message(n))
+        life.settle_down()
+    consume(life.queue, FakeSink(), prefetch=10)
+    life.settle_down()
+    life.crash()
+    sink = FakeSink()
+    consume(life.queue, sink)
+    life.settle_down()
+    assert life.queue.on_disk >= 6
+    for _ in range(5):
+        life.advance(1000)
+        life.settle_down()
+    came = names(sink.take())
+    assert [n for n in came if n < 10] == list(range(10))
+    assert sorted(came) == list(range(12))
+
+
+def test_deliveries_cost_a_note_for_each_tenth_of_the_rate_at_most():
+    life = QueueOnLog(redelivery_rate=100, delivery_limit=None)
+    consume(life.queue, FakeSink())
+    for n in range(95):
+        publish(life.queue, message(n))
+        life.settle_down()
+    assert life.log.disk.last <= 95 + 95 // 10

@@ -114,7 +114,7 @@ def assert_not_before(moment_s: float) -> None:
 
 RATE = 150
 HELD = 900
-LOADED = 256  # may come back in one step: see queues.cold
+UNKNOWN = RATE // 10  # the last so many may have been delivered without a note in the log
 
 
 @scene
@@ -126,18 +126,20 @@ def what_consumers_held_comes_back_at_a_bounded_rate(stage):
     channel = stage.channel()
     channel.consume(queue)
     for _ in range(HELD):
-        last = delivery(channel)
-    channel.ack(last.delivery_tag)
-    stage.confirming().publish("", queue, b"fresh")
+        delivery(channel)  # none of which is acked
+    stage.publish(queue, "fresh")
     ended_s = time.time()
     yield
     channel = stage.channel()
     channel.consume(queue)
-    for place, name in enumerate(names[:-1], start=1):
+    came = []
+    for place in range(1, HELD + 2):
         content = delivery(channel)
-        assert (content.body.decode(), content.redelivered) == (name, True)
-        assert_not_before(ended_s + (place - RATE - LOADED - 50) / RATE)
-    assert delivery(channel).body == b"fresh"
+        assert content.redelivered
+        came.append(content.body.decode())
+        assert_not_before(ended_s + (place - RATE - UNKNOWN - 1) / RATE)
+    assert [name for name in came if name in names[:-UNKNOWN]] == names[:-UNKNOWN]
+    assert sorted(came) == sorted([*names, "fresh"])
 
 
 # -- delays

@@ -15,6 +15,7 @@ import queues.paged
 from queues.commands import (
     DELAY,
     ENQUEUE,
+    REACHED_FROM,
     RETURN,
     SETTLE,
     decode_delays,
@@ -93,6 +94,7 @@ class Truth:
 
     def _ranges(self, entry, start, end):
         ranges = decode_ranges(entry, start, end)
+        ranges = [each for each in ranges if each[0] < REACHED_FROM]
         return [self.numbers[s] for first, count in ranges for s in range(first, first + count)]
 
 

@@ -4,8 +4,9 @@ import itertools
 
 import pytest
 
+import queues.pacing
 from queues.options import QueueOptions
-from queues.pacing import PACE_MS, Pacer
+from queues.pacing import MESSAGE_OVERHEAD_BYTES, PACE_MS, Pacer
 from tests.queues.fakes import (
     FakeSink,
     consume,
@@ -210,33 +211,34 @@ class Turns:
         self.asked += 1
 
 
-def test_who_asks_in_vain_is_called_when_there_is_a_token(context):
-    turns = Turns(context, 10)
-    assert turns.pacer.allows()
-    turns.pacer.charge(12)
-    assert not turns.pacer.allows()
-    context.advance(299)  # a debt of two, and one whole token
-    assert turns.asked == 0
-    context.advance(1)
-    assert turns.asked == 1
-    assert turns.pacer.allows()
-    assert context.timers == 0
+def numbered(count):
+    made = [message(n) for n in range(count)]
+    for n, each in enumerate(made):
+        each.sequence = n
+    return made
 
 
-def test_without_a_limit_one_may_always_redeliver(context):
-    turns = Turns(context, 0)
-    turns.pacer.charge(10**9)
-    assert turns.pacer.allows()
-    assert context.timers == 0
-
-
-def test_a_larger_rate_calls_who_asked_in_vain_at_once(context):
+def test_what_waits_is_bounded_in_bytes(context, monkeypatch):
+    monkeypatch.setattr(queues.pacing, "WAITING_BYTES_MAX", 3 * MESSAGE_OVERHEAD_BYTES)
     turns = Turns(context, 1)
-    turns.pacer.charge(1000)
-    assert not turns.pacer.allows()
-    turns.pacer.set_rate(1000)
+    made = numbered(4)
+    assert turns.pacer.admit(made[:3]) == made[:1]
+    assert not turns.pacer.full
+    assert not turns.pacer.admit(made[3:])
+    assert turns.pacer.full
+    context.advance(1000)
     assert turns.asked == 1
-    assert turns.pacer.allows()
+    assert turns.pacer.take() == made[1:2]
+    assert not turns.pacer.full
+
+
+def test_who_waits_can_be_taken_out_by_number(context):
+    turns = Turns(context, 1)
+    made = numbered(5)
+    turns.pacer.admit(made)
+    assert turns.pacer.remove({0, 2, 4, 9}) == [made[2], made[4]]
+    assert turns.pacer.drain() == [made[1], made[3]]
+    assert not turns.pacer.full
 
 
 def test_all_that_wait_can_be_taken_out_in_order(context):
