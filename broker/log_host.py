@@ -250,6 +250,11 @@ class LogHost(StoredLogs):
         assert self.replication is not None
         self.replication.node_up(node, restarted=restarted)
 
+    def relieved(self) -> None:
+        """A node that had enough takes more."""
+        assert self.replication is not None
+        self.replication.relieved()
+
     def gid_of(self, uid: bytes) -> int | None:
         """The group of this name; one that is being deleted is none."""
         gid = self.store.gid_of(uid)

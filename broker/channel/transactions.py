@@ -1,6 +1,6 @@
 """tx.*: publishes and acknowledgements that take effect together, at commit."""
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pamqp import commands
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from queues.consumers import Consumer, Held
 
     Barrier: TypeAlias = Callable[[Callable[[ChannelError | None], None]], None]
+
+
+# What one commit may publish: it is one entry of each queue's log. As much as one message may have.
+COMMIT_BYTES_MAX: Final = 512 * 1024 * 1024
 
 
 class Transaction:
@@ -76,6 +80,8 @@ def _transaction(channel: "Channel") -> Transaction:
 def commit(channel: "Channel", _method: commands.Tx.Commit) -> None:
     """Publishes, then acknowledgements, then commit-ok once every queue has stored its part."""
     transaction = _transaction(channel)
+    if sum(len(content[1]) for content in transaction.publishes) > COMMIT_BYTES_MAX:
+        raise precondition_failed(f"a transaction publishes at most {COMMIT_BYTES_MAX} bytes")
     refused: set[int] = set()
 
     def store(then: "Callable[[], None]") -> None:

@@ -178,6 +178,7 @@ class Cluster:
         self._node.flush()
 
     def _relieved(self, node: NodeId) -> None:
+        self.storage.host.relieved()
         self.storage.fronts.relieved(node)
         self._node.flush()
 

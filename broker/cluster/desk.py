@@ -5,7 +5,7 @@ from typing import Final, Protocol, TypeAlias
 
 from broker.cluster import calls
 from broker.cluster.guests import Batch, Guest, StandIn, hand_back
-from broker.cluster.post import Mail
+from broker.cluster.mail import Mail
 from broker.cluster.queue_wire import (
     CONSUME_GONE,
     CONSUME_KNOWN,

@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.cluster.desk import Desk
 from broker.cluster.guests import Guest
-from broker.cluster.kinds import Kind
 from broker.cluster.mail import Mail
-from broker.cluster.post import Parts
+from broker.cluster.post import Parts, post
 from broker.cluster.queue_wire import (
     FROM_LEADER,
     HEAD,
     Op,
     decode_number,
     encode_number,
-    head,
 )
 from queues.bell import Bell, Clock
 from queues.queue import Queue
@@ -180,7 +178,7 @@ class Fronts:
             desk.relieved(node)
 
     def _send(self, node: NodeId, op: Op, uid: bytes, attachment: int, body: bytes = b"") -> None:
-        self.mail.send(node, Kind.QUEUE, head(op, uid, attachment), body)
+        post(self.mail, node, (op, uid, attachment), (body,))
 
     def received(self, node: NodeId, body: bytes) -> None:
         """A message of kind QUEUE. What is malformed raises."""

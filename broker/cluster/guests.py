@@ -3,7 +3,9 @@
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from broker.cluster.post import Mail, post
+from broker.cluster.kinds import Kind
+from broker.cluster.mail import Mail
+from broker.cluster.post import post
 from broker.cluster.queue_wire import (
     CONSUME_EXCLUSIVE,
     CONSUME_GONE,
@@ -137,7 +139,7 @@ class Guest:
 
     @property
     def congested(self) -> bool:
-        return self._mail.congested(self.node)
+        return self._mail.congested(self.node, (Kind.QUEUE, self._uid))
 
     def send(self, op: Op, *pieces: bytes, size_bytes: int = 0) -> None:
         """About so many bytes, where there may be many of them."""

@@ -40,6 +40,27 @@ class Pulse:
         return now > self.deadline
 
 
+class Brim:
+    """Where too much waits, it must go out at a pace; a peer may be slow, but not with that."""
+
+    __slots__ = ("_brim_bytes", "_pace_bytes", "_since", "_timeout_s", "_written")
+
+    def __init__(self, brim_bytes: int, pace_bytes: int, timeout_s: float) -> None:
+        self._brim_bytes = brim_bytes
+        self._pace_bytes = pace_bytes  # in each time-out
+        self._timeout_s = timeout_s
+        self._since: float | None = None
+        self._written = 0
+
+    def late(self, now: float, *, waiting: int, written: int) -> bool:
+        if waiting <= self._brim_bytes:
+            self._since = None
+            return False
+        if self._since is None or written - self._written >= self._pace_bytes:
+            self._since, self._written = now, written
+        return now - self._since > self._timeout_s
+
+
 class BulkPulse:
     """Of the bulk lane: now and then one beat, somewhere behind megabytes of other things.
 

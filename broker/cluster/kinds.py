@@ -4,7 +4,11 @@ from enum import IntEnum
 
 
 class Lane(IntEnum):
-    """One of the connections of a link. Messages of one lane arrive in the order they were sent."""
+    """One of the connections of a link.
+
+    Messages of one lane arrive in the order they were sent; but what is large is passed by all that
+    does not belong to it (Mail.send_large).
+    """
 
     CONTROL = 0  # small and urgent: never behind megabytes of something else
     BULK = 1
@@ -37,6 +41,5 @@ class Kind(IntEnum):
     QUEUE = 20, Lane.BULK  # between a queue's fronts and its leader
     STREAM = 21, Lane.BULK  # requests for streams that are led elsewhere
     REPLY = 22, Lane.BULK  # to requesters by their reply-to address
-    # Behind what was published before them.
     CALL = 30, Lane.BULK
     ANSWER = 31, Lane.BULK

@@ -3,6 +3,11 @@
 It comes up once heartbeats have gone both ways on both lanes. Each node sends its first message of
 a lane behind the answer to a heartbeat on that lane, so that the other, reading it, lacks at most
 an answer on the other lane: it reads on once that has come.
+
+A heartbeat of the bulk lane ends with a byte that says what the sender understands; nodes of the
+first version send none, and do not look for one:
+
+    bit 0   whole messages between the pieces of a parcel
 """
 
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -11,8 +16,9 @@ import trio
 
 from broker import logs
 from broker.cluster.frames import FrameError
-from broker.cluster.heartbeats import ANSWER, BEAT, DIGEST_BYTES_MAX, BulkPulse, Pulse
+from broker.cluster.heartbeats import ANSWER, BEAT, DIGEST_BYTES_MAX, Brim, BulkPulse, Pulse
 from broker.cluster.kinds import Kind, Lane
+from broker.cluster.mail import Key
 from broker.cluster.pipe import Pipe
 from broker.cluster.wire import Wire
 from queues.raft.messages import NodeId
@@ -23,6 +29,8 @@ if TYPE_CHECKING:
 _HEARTBEAT: Final = int(Kind.HEARTBEAT)
 _ANSWER: Final = int(Kind.HEARTBEAT_ANSWER)
 _OWN: Final = frozenset({_HEARTBEAT, _ANSWER})
+_PASSING: Final = 1  # the bit
+_UNDERSTOOD: Final = bytes([_PASSING])
 
 Frames: TypeAlias = list[tuple[int, bytes]]
 
@@ -39,8 +47,10 @@ class Link:
         self.up = False
         self.was_up = False
         self.ended: str | None = None  # why
+        self.lets_pass = False  # the peer takes messages between the pieces of a large one
         self.pulse = Pulse(now, options.timeout_s)
         self.bulk_pulse = BulkPulse(now, options.bulk_timeout_s)
+        self._brim = Brim(options.brim_bytes, options.low_bytes, options.bulk_timeout_s)
         self.pipes = (Pipe(wires[Lane.CONTROL]), Pipe(wires[Lane.BULK]))
         self._heard = [False, False]  # the peer's heartbeat came, by lane
         self._peers = peers
@@ -52,6 +62,23 @@ class Link:
     def waiting_bytes(self) -> int:
         control, bulk = self.pipes
         return control.waiting_bytes + bulk.waiting_bytes
+
+    @property
+    def _small_bytes(self) -> int:
+        control, bulk = self.pipes
+        return control.small_bytes + bulk.small_bytes
+
+    def carries(self, key: Key) -> bool:
+        return self.pipes[key[0].lane].carries(key)
+
+    def has_enough(self, key: Key) -> bool:
+        """Whether more of that key should wait until some of what waits has gone out."""
+        options, bulk = self._options, self.pipes[Lane.BULK]
+        if self._small_bytes > options.high_bytes:
+            return True
+        if bulk.large_bytes <= options.high_bytes:
+            return False
+        return bulk.carries(key) or bulk.keys_carried >= options.large_keys_max
 
     def end(self, reason: str) -> None:
         """Stop its tasks soon; `run` then tells that it is down. From anywhere."""
@@ -136,6 +163,8 @@ class Link:
         if not BEAT.size <= len(body) <= BEAT.size + DIGEST_BYTES_MAX:
             raise ValueError(f"{len(body)} bytes")
         _, sent = BEAT.unpack_from(body)
+        if lane is Lane.BULK and len(body) > BEAT.size:
+            self.lets_pass = bool(body[BEAT.size] & _PASSING)
         self._put(lane, _ANSWER, ANSWER.pack(sent))
         if not self._heard[lane]:
             self._heard[lane] = True
@@ -170,6 +199,8 @@ class Link:
                 self.lost(f"no answer for {self._options.timeout_s:g} s")
             elif self.bulk_pulse.late(now, written=bulk.written_bytes):
                 self.lost(f"its bulk lane is stuck for {self._options.bulk_timeout_s:g} s")
+            elif self._brim.late(now, waiting=bulk.waiting_bytes, written=bulk.written_bytes):
+                self.lost(f"it is too slow: {bulk.waiting_bytes} bytes wait for it")
             if self.ended is not None:
                 return
             if now >= due:
@@ -183,7 +214,7 @@ class Link:
         beat = BEAT.pack(self._peers.boot, now)
         self._put(Lane.CONTROL, _HEARTBEAT, beat, digest)
         if self.bulk_pulse.due(now):
-            self._put(Lane.BULK, _HEARTBEAT, beat)
+            self._put(Lane.BULK, _HEARTBEAT, beat, _UNDERSTOOD)
             self.bulk_pulse.sent(now, behind=bulk.queued_bytes, written=bulk.written_bytes)
         self._peers.flush()
 
@@ -194,15 +225,20 @@ class Link:
 
     async def _drain(self, pipe: Pipe) -> None:
         def relieve() -> None:
-            if pipe.turned_away and self.waiting_bytes <= self._options.low_bytes:
+            if pipe.turned_away and self._has_room():
                 for each in self.pipes:
-                    each.turned_away = False
+                    each.turned_away = each.delivered = False
                 self._peers.relieved(self)
 
         try:
             await pipe.drain(relieve)
         except trio.BrokenResourceError as error:
             self.lost(f"the connection broke: {error}")
+
+    def _has_room(self) -> bool:
+        """For some of those that were turned away: who still is not let in asks again."""
+        bulk, low_bytes = self.pipes[Lane.BULK], self._options.low_bytes
+        return self._small_bytes <= low_bytes and (bulk.delivered or bulk.large_bytes <= low_bytes)
 
     def lost(self, reason: str) -> None:
         """Down at once. Not from inside `send` or `flush`."""

@@ -23,10 +23,14 @@ class PeersOptions:
     backoff_max_s: float = 1.0
     forming_interval_s: float = 0.2  # between rounds of asking all that are listed
 
-    # What waits for one node. Eight megabytes are some milliseconds of a fast network.
+    # What waits for one node. Eight megabytes are some milliseconds of a fast network. A message
+    # of any size may wait beside that, in pieces: it counts only for what belongs to it.
     high_bytes: int = 8 * 1024 * 1024
     low_bytes: int = 2 * 1024 * 1024
-    # Beyond this a node that is slow is given up, before its memory is this node's problem.
+    # So many logs and queues may have something large in line at a time; the others wait.
+    large_keys_max: int = 8
+    # Where more than this waits, a node that takes less than `low_bytes` in `bulk_timeout_s` is
+    # given up, before its slowness is this node's memory.
     brim_bytes: int = 64 * 1024 * 1024
     # Connections that have not said who they are.
     strangers_max: int = 64

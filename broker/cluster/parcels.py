@@ -3,50 +3,59 @@
     offset 0   u8   0: all of it   1: a piece, more follow   2: the last piece
            1   …    bytes
 
-The pieces of a parcel follow one another in their lane.
+The pieces of a parcel follow one another; whole messages of the same kind may come in between.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from broker.cluster.kinds import Kind
-from broker.cluster.mail import Mail
+from broker.cluster.mail import Mail, Piece
 from queues.raft.messages import NodeId
 
 PIECE_BYTES: Final = 256 * 1024  # about what others in the lane wait for
 PARCEL_BYTES_MAX: Final = 1 << 30  # an entry holds a message, of which an operator sets the size
 
-_WHOLE, _PIECE, _LAST = b"\0", b"\1", b"\2"
+WHOLE: Final = b"\0"
+_PIECE, _LAST = b"\1", b"\2"
 
 
-def send_parcel(mail: Mail, node: NodeId, kind: Kind, pieces: list[bytes]) -> None:
-    size = sum(map(len, pieces))
-    if size <= PIECE_BYTES:
-        mail.send(node, kind, _WHOLE, *pieces)
-        return
-    cut = list(_cut(pieces))
-    for some in cut[:-1]:
-        mail.send(node, kind, _PIECE, *some)
-    mail.send(node, kind, _LAST, *cut[-1])
+def send_parcel(mail: Mail, node: NodeId, kind: Kind, pieces: list[bytes], of: bytes = b"") -> None:
+    """`of`: whatever has the same arrives in the order it was sent."""
+    key = (kind, of)
+    if sum(map(len, pieces)) > PIECE_BYTES:
+        for some, is_last in cut(pieces, PIECE_BYTES):
+            mail.send_large(node, key, _LAST if is_last else _PIECE, *some)
+    elif mail.carries(node, key):
+        mail.send_large(node, key, WHOLE, *pieces)
+    else:
+        mail.send(node, kind, WHOLE, *pieces)
 
 
-def _cut(pieces: list[bytes]) -> Iterator[list[bytes]]:
-    """Lists of pieces of about PIECE_BYTES, at most twice that; most pieces stay whole."""
-    some: list[bytes] = []
+def cut(pieces: Iterable[bytes], size_bytes: int) -> Iterator[tuple[list[Piece], bool]]:
+    """Lists of pieces of about that size, at most twice that; and whether it is the last one.
+
+    What is long is not copied.
+    """
+    some: list[Piece] = []
     size = 0
+    for part in _parts(pieces, size_bytes):
+        if size >= size_bytes:
+            yield some, False
+            some, size = [], 0
+        some.append(part)
+        size += len(part)
+    yield some, True
+
+
+def _parts(pieces: Iterable[bytes], size_bytes: int) -> Iterator[Piece]:
     for piece in pieces:
-        if len(piece) > PIECE_BYTES:
-            parts = [piece[at : at + PIECE_BYTES] for at in range(0, len(piece), PIECE_BYTES)]
+        if len(piece) <= size_bytes:
+            yield piece
         else:
-            parts = [piece]
-        for part in parts:
-            some.append(part)
-            size += len(part)
-            if size >= PIECE_BYTES:
-                yield some
-                some, size = [], 0
-    if some:
-        yield some
+            view = memoryview(piece)
+            for at in range(0, len(view), size_bytes):
+                yield view[at : at + size_bytes]
 
 
 class Parcels:
@@ -58,11 +67,11 @@ class Parcels:
     def taken(self, node: NodeId, message: bytes | memoryview) -> memoryview | None:
         """The parcel that this message completes, if so. ValueError if it is no piece of one."""
         mark, body = bytes(message[:1]), memoryview(message)[1:]
-        begun = self._begun.get(node)
-        if mark == _WHOLE and begun is None:
+        if mark == WHOLE:
             return body
         if mark not in (_PIECE, _LAST):
             raise ValueError("not a piece of a parcel")
+        begun = self._begun.get(node)
         if begun is None:
             begun = self._begun[node] = bytearray()
         begun += body

@@ -25,6 +25,7 @@ from broker.cluster.heartbeats import DIGEST_BYTES_MAX
 from broker.cluster.identity import Identity, IdentityKeeper
 from broker.cluster.kinds import Kind
 from broker.cluster.link import Link
+from broker.cluster.mail import Key, Piece
 from broker.cluster.network import Network
 from broker.cluster.options import PeersOptions
 from broker.cluster.pipe import Pipe
@@ -139,7 +140,7 @@ class Peers:
             self.formed.set()
             await self._follow_table(nursery)
 
-    def send(self, node: NodeId, kind: Kind, *pieces: bytes) -> None:
+    def send(self, node: NodeId, kind: Kind, *pieces: Piece) -> None:
         """Send a message at the next `flush`; dropped if that node is not up.
 
         At most FRAME_BYTES_MAX together; whoever has more than 256 KiB to say should cut it.
@@ -152,8 +153,25 @@ class Peers:
         if not pipe.dirty:
             pipe.dirty = True
             self._dirty.append((link, pipe))
-        if pipe.queued_bytes - pipe.written_bytes > self.options.brim_bytes:
-            link.end(f"it is too slow: {pipe.waiting_bytes} bytes wait for it")
+
+    def send_large(self, node: NodeId, key: Key, *pieces: Piece) -> None:
+        """As `send`, in a line that other messages pass; see Mail.
+
+        The pieces are not copied before they go out. Also dropped if that node is not up.
+        """
+        link = self._up.get(node)
+        if link is None or link.ended is not None:
+            return
+        pipe = link.pipes[key[0].lane]
+        if link.lets_pass:
+            pipe.put_large(key, pieces)
+        else:
+            pipe.put(key[0], pieces)
+        self.mark_dirty(link, pipe)
+
+    def carries(self, node: NodeId, key: Key) -> bool:
+        link = self._up.get(node)
+        return link is not None and link.carries(key)
 
     def flush(self) -> None:
         """End of a turn: one write per link and lane."""
@@ -172,10 +190,13 @@ class Peers:
         """The other nodes that are up; a set of the caller's own."""
         return set(self._up)
 
-    def congested(self, node: NodeId) -> bool:
-        """Whether enough waits for it; if so, on_relief is called once most of it has gone out."""
+    def congested(self, node: NodeId, key: Key) -> bool:
+        """Whether enough waits for it; if so, on_relief is called once there is room.
+
+        Something large counts for what belongs to it, and for all once too many have some.
+        """
         link = self._up.get(node)
-        if link is None or link.waiting_bytes <= self.options.high_bytes:
+        if link is None or not link.has_enough(key):
             return False
         for pipe in link.pipes:
             pipe.turned_away = True

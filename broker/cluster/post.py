@@ -1,21 +1,18 @@
 """Messages about queues on their way between nodes: what is too long for one goes in parts."""
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from broker.cluster.kinds import Kind
+from broker.cluster.mail import Mail
+from broker.cluster.parcels import PIECE_BYTES, cut
 from broker.cluster.queue_wire import HEAD, Op, head
 from queues.raft.messages import NodeId
 
-# In one message: longer ones are cut. A link takes some times as much.
+# In one message: longer ones are cut, and passed by others. A link takes some times as much.
 PART_BYTES: Final = 2 * 1024 * 1024
 # What another node may have sent of a message that has not come to its end.
 PARTS_BYTES_MAX: Final = 1024 * 1024 * 1024
-
-
-class Mail(Protocol):
-    def send(self, node: NodeId, kind: Kind, *pieces: bytes) -> None: ...
-    def congested(self, node: NodeId) -> bool: ...
 
 
 def post(
@@ -25,17 +22,17 @@ def post(
     pieces: Sequence[bytes],
     size_bytes: int = 0,
 ) -> None:
-    """Send one, of about so many bytes if there may be many of them."""
-    start = head(*about)
-    if size_bytes <= PART_BYTES:
-        mail.send(node, Kind.QUEUE, start, *pieces)
-        return
+    """Send one, of about so many bytes if there may be many of them. In order for each queue."""
     _, uid, attachment = about
-    whole = b"".join((start, *pieces))
-    for at in range(0, len(whole), PART_BYTES):
-        op = Op.PART if at + PART_BYTES < len(whole) else Op.LAST
-        start = head(op, uid, attachment)
-        mail.send(node, Kind.QUEUE, start, whole[at : at + PART_BYTES])
+    key = (Kind.QUEUE, uid)
+    if size_bytes > PART_BYTES:
+        for some, is_last in cut((head(*about), *pieces), PIECE_BYTES):
+            start = head(Op.LAST if is_last else Op.PART, uid, attachment)
+            mail.send_large(node, key, start, *some)
+    elif mail.carries(node, key):
+        mail.send_large(node, key, head(*about), *pieces)
+    else:
+        mail.send(node, Kind.QUEUE, head(*about), *pieces)
 
 
 class Parts:

@@ -52,6 +52,19 @@ class _NotUp:
         return isinstance(node, int) and node != self._me and not self._mail.is_up(node)
 
 
+class _Crowded:
+    """The nodes to which enough of one log is on its way."""
+
+    __slots__ = ("_key", "_mail")
+
+    def __init__(self, uid: bytes, mail: Mail) -> None:
+        self._key = (Kind.RAFT_BULK, uid)
+        self._mail = mail
+
+    def __contains__(self, node: object) -> bool:
+        return isinstance(node, int) and self._mail.congested(node, self._key)
+
+
 class Replication:
     """One per node of a cluster. For the loop's thread."""
 
@@ -70,6 +83,7 @@ class Replication:
         self.disk_reads = DiskReads(self)
         self._down = _NotUp(me, mail)
         self._touched: list[MemberLog] = []
+        self._held_up: set[MemberLog] = set()  # logs with entries for nodes that have enough
         self._applier = Applier(self)
         self._bundles = Bundles(mail)
         self._deadlines = Deadlines(host.timers, self._tick)
@@ -104,7 +118,7 @@ class Replication:
         reason = host.store.group(log.gid).damaged
         if reason is None:
             try:
-                make_raft = partial(self._make, tunables=tunables)
+                make_raft = partial(self._make, log.uid, tunables=tunables)
                 log.raft = recovered(host, log, Config(voters), make_raft, now)
             except (CorruptRecordError, MissingEntryError) as error:
                 reason = str(error)
@@ -121,11 +135,12 @@ class Replication:
         log.gid = self.host.batch.create_group(log.uid)
         self.host.batch.set_config(log.gid, 0, config.encode())
         self.host.want_submit()
-        log.raft = self._make(config, now, tunables=tunables)
+        log.raft = self._make(log.uid, config, now, tunables=tunables)
         self.touch(log)
 
-    def _make(self, config: Config, now: float, **found: object) -> Raft:
-        return Raft(self.me, config, now, self.random, down=self._down, **found)  # type: ignore[arg-type]
+    def _make(self, uid: bytes, config: Config, now: float, **found: object) -> Raft:
+        ways = {"down": self._down, "crowded": _Crowded(uid, self.mail)}
+        return Raft(self.me, config, now, self.random, **ways, **found)  # type: ignore[arg-type]
 
     def leave(self, log: MemberLog) -> None:
         """The log is deleted, or can no longer be trusted."""
@@ -161,7 +176,7 @@ class Replication:
         log.gid = gid
         log.damaged = log.postponed = None
         log.apply_to, log.applying = 0, False
-        log.raft = self._make(config, trio.current_time())
+        log.raft = self._make(log.uid, config, trio.current_time())
         self.touch(log)
 
     def _stop(self, log: MemberLog, leader: NodeId | None) -> None:
@@ -223,6 +238,8 @@ class Replication:
         ready = raft.ready()
         if ready is None:
             return
+        if raft.held_up:
+            self._held_up.add(log)
         if ready.term != log.lead_term or ready.role is not LEADER:
             self.leadership.on_role(log, ready)
         if ready.install is not None:
@@ -303,11 +320,21 @@ class Replication:
             self.host.broken(error)
         self.touch(log)
 
-    # Nodes that are gone, and that are back.
+    # Nodes that are gone, that are back, and that take more.
+
+    def relieved(self) -> None:
+        """Some node takes more. Whoever still has to wait asks again."""
+        held_up, self._held_up = self._held_up, set()
+        for log in held_up:
+            if log.raft is not None:
+                log.raft.has_room()
+                self.touch(log)
+        self.disk_reads.go_on()
 
     def node_down(self, node: NodeId) -> None:
         self._bundles.lost(node)
         self.snapshots.lost(node)
+        self.disk_reads.node_down(node)
         self.book.node_down(node)
         self._news.down(node)
 

@@ -121,7 +121,7 @@ class _Requester:
         self._address = address
 
     def publish(self, messages: list[Message], receipt: Receipt | None) -> None:
-        if not self._mail.congested(self._node):
+        if not self._mail.congested(self._node, (Kind.REPLY, b"")):
             content = b"".join(encode_deliver(FETCHER, messages))
             message = (_MESSAGES, self._vhost, self._address, content)
             send_parcel(self._mail, self._node, Kind.REPLY, [cbor2.dumps(message)])

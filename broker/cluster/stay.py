@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.cluster.post import Mail, post
+from broker.cluster.mail import Mail
+from broker.cluster.post import post
 from broker.cluster.queue_wire import Op
 
 if TYPE_CHECKING:

@@ -142,6 +142,9 @@ class Tunables:
     first_tries: int = 12  # the same for a new group, which others have to create first: ~1 s
     heartbeat_s: float = 0.15  # how often a leader with unacknowledged work asks again
     check_beats: int = 8  # heartbeats without a quorum's answer before the leader steps down
+    # A member that is sent so much more may be silent for one more check: it answers when an entry
+    # has come, however large, and is on its disk. About 7 MB/s.
+    patience_bytes: int = 8 << 20
     # Whether followers hear at once what is committed; else with the next append or heartbeat.
     eager_commit: bool = True
     transfer_beats: int = 8  # heartbeats that a transfer may take before proposals flow again

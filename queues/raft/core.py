@@ -4,6 +4,7 @@
     suspect_leader(now)  peer_down(node, now)  peer_up(node, now)
     propose(payload)  propose_conf(change)  read_index(context)  transfer(to)
     persisted(wseq)  applied(index)  compacted(index)  fetched(peer, entries)  snapshot(peer, snap)
+    has_room()
     ready() → Ready | None
 
 After any of these calls the host takes `ready()`, and
@@ -18,6 +19,8 @@ After any of these calls the host takes `ready()`, and
   above it when it starts again;
 - calls `tick` at `next_deadline`; an idle group has none;
 - bounds what it proposes: payloads stay in memory (`log.held_bytes`) until they are applied;
+- may say that enough is on its way to some nodes (`crowded`); these get no entries until it calls
+  `has_room`, or till the next heartbeat;
 - hears of dead, living and restarted nodes itself, and says so: `suspect_leader` within an election
   time of the last sign of life, `peer_down`, `peer_up` (also for a node with a new boot id). What
   was on its way is then lost: snapshots that were asked for are asked for again. Between `down`
@@ -66,6 +69,7 @@ class Raft(Elector):
         applied: int | None = None,
         tunables: Tunables = DEFAULTS,
         down: Container[NodeId] = (),
+        crowded: Container[NodeId] = (),
     ) -> None:
         """A new member, or one as its disk has it: everything in `log` is durable.
 
@@ -73,7 +77,8 @@ class Raft(Elector):
         to be added is not in it. `configs`: index and configuration of each entry above the
         snapshot that brings one. `applied` is how far the host's state is: at the last snapshot,
         or beyond it. `down` is the host's own set of nodes that are not up, which it changes
-        before it says so: a leader looks there when it meets its followers.
+        before it says so: a leader looks there when it meets its followers. `crowded` are those
+        that are to get no entries for now.
         """
         log = RaftLog() if log is None else log
         super().__init__(
@@ -85,6 +90,7 @@ class Raft(Elector):
             tunables=tunables,
             random=random,
             down=down,
+            crowded=crowded,
         )
         if self.config.voters == (node,):
             self._lead_alone()
@@ -252,6 +258,7 @@ class Raft(Elector):
         if not self._dirty:
             return None
         self._dirty = False
+        self.held_up = False
         if self.progress is not None:
             self._feed_all(self.progress)
         writes = self._stage()

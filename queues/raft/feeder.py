@@ -39,16 +39,19 @@ class Feeder(Follower):
             and not peer.fetching
             and peer.inflight_bytes < tunables.window_bytes
             and peer.next > log.offset
+            and not self._is_crowded(peer)
         ):
             batch = shared.get(peer.next)
             if batch is None:
                 batch = shared[peer.next] = log.batch(
                     peer.next, tunables.append_entries_max, tunables.append_bytes_max
                 )
-            if batch[0]:
+            if batch[0] and (peer.feed is not Feed.PROBE or batch[1] <= tunables.append_bytes_max):
                 self._append_to(peer, *batch)
             elif peer.feed is Feed.PROBE:
-                self._append_to(peer, ())  # first see where the logs meet, then read from disk
+                # First see where the logs meet, then read from disk, or send what is large: a
+                # probe is repeated with each heartbeat.
+                self._append_to(peer, ())
             else:
                 self._fetch(peer)
         if peer.next <= log.offset:
@@ -57,6 +60,17 @@ class Feeder(Follower):
             tunables.eager_commit and peer.commit_sent < self.commit and not peer.paused
         ):
             self._append_to(peer, ())
+
+    def _is_crowded(self, peer: Progress) -> bool:
+        """Whether its entries have to wait; heartbeats and probes do not."""
+        if peer.node in self.crowded:
+            self.held_up = True
+            return True
+        return False
+
+    def has_room(self) -> None:
+        """Those that were crowded may take more, or not all of them are any longer."""
+        self._dirty = True
 
     def _append_to(self, peer: Progress, entries: Sequence[Entry], size: int = 0) -> None:
         """The leader's own appends do not wait for its disk: both run side by side."""

@@ -187,9 +187,15 @@ class Leader(Feeder):
     def _hears_quorum(self, progress: dict[NodeId, Progress]) -> bool:
         heard = int(self._votes_here)
         for peer in progress.values():
-            heard += peer.voter and (peer.active or not (peer.down or self._is_behind(peer)))
+            peer.silent_checks = 0 if peer.active else peer.silent_checks + 1
+            heard += peer.voter and not peer.down and (peer.active or self._may_be_silent(peer))
             peer.active = False
         return heard >= self.config.quorum
+
+    def _may_be_silent(self, peer: Progress) -> bool:
+        """Nothing is asked of it; or what it was sent is large, and takes its time."""
+        patience = peer.inflight_bytes // self.tunables.patience_bytes
+        return not self._is_behind(peer) or peer.silent_checks <= patience
 
     def peer_down(self, node: NodeId, now: float) -> None:
         """That node is gone: nothing is sent to it; without a quorum the leader steps down."""

@@ -28,6 +28,7 @@ class Progress:
         "node",
         "paused",
         "read_round",
+        "silent_checks",
         "since",
         "unacked",
         "voter",
@@ -46,6 +47,7 @@ class Progress:
         self.commit_sent = 0
         self.read_round = 0
         self.active = False  # heard from since the last quorum check
+        self.silent_checks = 0  # those in a row before which it was not
         self.down = down  # its node is gone, says the host
         self.paused = False  # a probe is under way
         self.beat_due = False  # owed an append, be it empty

@@ -51,9 +51,11 @@ class Replica:
         "beats",
         "commit",
         "config",
+        "crowded",
         "deadline",
         "down",
         "durable",
+        "held_up",
         "leader",
         "log",
         "node",
@@ -76,6 +78,7 @@ class Replica:
         tunables: Tunables,
         random: Random,
         down: Container[NodeId],
+        crowded: Container[NodeId],
     ) -> None:
         assert log.offset <= applied <= log.last
         self.node = node
@@ -88,6 +91,8 @@ class Replica:
         self._use_config()
         self.tunables = tunables
         self.down = down
+        self.crowded = crowded
+        self.held_up = False  # a follower lacks entries only because it is crowded
         self.random = random  # shared by the node's groups: an own one would cost 2.5 KB
         self.term, self.vote = hard
         if self.term < log.last_term:

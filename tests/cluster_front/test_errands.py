@@ -35,6 +35,12 @@ class Mail:
     def up(self):
         return {3 - self._me} if self._links["up"] else set()
 
+    def send_large(self, node, key, *pieces):
+        self.send(node, key[0], *pieces)
+
+    def carries(self, node, key):
+        return False
+
     def send(self, node, kind, *pieces):
         body = b"".join(pieces)
         self.sizes.append(len(body))

@@ -4,6 +4,7 @@ import pytest
 
 from broker.cluster.kinds import Kind
 from broker.cluster.leaders import LeaderBook
+from broker.cluster.mail import Key, Piece
 from queues.raft.messages import NodeId
 
 A, B = b"A" * 16, b"B" * 16
@@ -19,7 +20,7 @@ class Office:
         self.reachable = {1, 2, 3} - {me}
         offices[me] = self
 
-    def send(self, node: NodeId, kind: Kind, *pieces: bytes) -> None:
+    def send(self, node: NodeId, kind: Kind, *pieces: Piece) -> None:
         assert kind is Kind.LEADS
         self.offices[node].book.received(self.me, b"".join(pieces))
 
@@ -29,7 +30,13 @@ class Office:
     def up(self) -> set[NodeId]:
         return self.reachable
 
-    def congested(self, node: NodeId) -> bool:
+    def send_large(self, node: NodeId, key: Key, *pieces: Piece) -> None:
+        self.send(node, key[0], *pieces)
+
+    def carries(self, node: NodeId, key: Key) -> bool:
+        return False
+
+    def congested(self, node: NodeId, key: Key) -> bool:
         return False
 
 

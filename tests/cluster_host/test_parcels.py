@@ -6,6 +6,7 @@ import pytest
 
 from broker.cluster import parcels
 from broker.cluster.kinds import Kind
+from broker.cluster.mail import Key, Piece
 from broker.cluster.parcels import Parcels, send_parcel
 from queues.raft.messages import NodeId
 
@@ -14,7 +15,7 @@ class Wire:
     def __init__(self) -> None:
         self.messages: list[bytes] = []
 
-    def send(self, node: NodeId, kind: Kind, *pieces: bytes) -> None:
+    def send(self, node: NodeId, kind: Kind, *pieces: Piece) -> None:
         self.messages.append(b"".join(pieces))
 
     def is_up(self, node: NodeId) -> bool:
@@ -23,7 +24,13 @@ class Wire:
     def up(self) -> set[NodeId]:
         return {2}
 
-    def congested(self, node: NodeId) -> bool:
+    def send_large(self, node: NodeId, key: Key, *pieces: Piece) -> None:
+        self.send(node, key[0], *pieces)
+
+    def carries(self, node: NodeId, key: Key) -> bool:
+        return False
+
+    def congested(self, node: NodeId, key: Key) -> bool:
         return False
 
 
@@ -50,7 +57,7 @@ def test_a_link_that_breaks_takes_half_a_parcel_with_it(monkeypatch: pytest.Monk
     assert box.taken(1, b"\0whole") == b"whole"
 
 
-@pytest.mark.parametrize("messages", [[b""], [b"\3x"], [b"\1x", b"\0y"]])
+@pytest.mark.parametrize("messages", [[b""], [b"\3x"], [b"\1x", b"\3y"]])
 def test_what_is_no_parcel_is_refused(messages: list[bytes]) -> None:
     box = Parcels()
     for message in messages[:-1]:

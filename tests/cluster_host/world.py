@@ -1,6 +1,7 @@
 """Nodes with logs in common, in simulated time: disks that forget, links that break, crashes."""
 
 import heapq
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 from random import Random
@@ -10,8 +11,11 @@ from unittest.mock import patch
 import trio
 import trio.testing
 
+from broker.cluster import bundles, parcels
 from broker.cluster.kinds import Kind
 from broker.cluster.leaders import LeaderBook
+from broker.cluster.mail import Key, Piece
+from broker.cluster.parcels import PIECE_BYTES
 from broker.hosted_log import MemberLog
 from broker.log_host import LogHost
 from broker.startup import DiskFailedError
@@ -29,6 +33,33 @@ EPOCH_MS = 1_700_000_000_000.0
 T = TypeVar("T")
 
 
+class Line:
+    """What waits for one node: small things, and large ones that these pass. See pipe.Pipe."""
+
+    def __init__(self) -> None:
+        self.small: deque[tuple[Kind, bytes]] = deque()
+        self.large: deque[tuple[Key, bytes]] = deque()
+        self.size_bytes = 0
+        self.turned_away = False
+
+    def carries(self, key: Key) -> bool:
+        return any(key == carried for carried, _ in self.large)
+
+    def take(self, bytes_max: float) -> list[tuple[Kind, bytes]]:
+        """At least one, if there is any; all that is small, if it fits, and some that is large."""
+        taken: list[tuple[Kind, bytes]] = []
+        while (self.small or self.large) and bytes_max > 0:
+            frame = self.small.popleft() if self.small else self._next_large()
+            taken.append(frame)
+            bytes_max -= len(frame[1])
+            self.size_bytes -= len(frame[1])
+        return taken
+
+    def _next_large(self) -> tuple[Kind, bytes]:
+        key, body = self.large.popleft()
+        return key[0], body
+
+
 class Life:
     """One life of a node, from a start to a crash."""
 
@@ -38,7 +69,10 @@ class Life:
         self.boot = boot
         self.over = False
         self.seen: set[NodeId] = set()  # nodes that are up
-        self.outbox: list[tuple[NodeId, Kind, bytes]] = []
+        self.lines: dict[NodeId, Line] = {}
+        self.draining = self.turn_under_way = False
+        self.linked: dict[NodeId, int] = {}  # generation of the link that it was told is up
+        self.early: dict[int, list[tuple[Kind, bytes]]] = {}  # by generation
         self.scope = trio.CancelScope()
         self.timers = Timers()
         self.timers._epoch_ms = EPOCH_MS
@@ -87,10 +121,24 @@ class Life:
 
     # The links, as the host sees them.
 
-    def send(self, node: NodeId, kind: Kind, *pieces: bytes) -> None:
-        assert all(isinstance(piece, bytes) for piece in pieces)
+    def send(self, node: NodeId, kind: Kind, *pieces: Piece) -> None:
         if node in self.seen:
-            self.outbox.append((node, kind, b"".join(pieces)))
+            line, body = self.lines[node], b"".join(pieces)
+            line.small.append((kind, body))
+            self._queued(line, body)
+
+    def send_large(self, node: NodeId, key: Key, *pieces: Piece) -> None:
+        if node in self.seen:
+            line, body = self.lines[node], b"".join(pieces)
+            line.large.append((key, body))
+            self._queued(line, body)
+
+    def _queued(self, line: Line, body: bytes) -> None:
+        line.size_bytes += len(body)
+        self.world.waiting_max = max(self.world.waiting_max, line.size_bytes)
+
+    def carries(self, node: NodeId, key: Key) -> bool:
+        return node in self.seen and self.lines[node].carries(key)
 
     def is_up(self, node: NodeId) -> bool:
         return node in self.seen
@@ -98,20 +146,49 @@ class Life:
     def up(self) -> set[NodeId]:
         return self.seen
 
-    def congested(self, node: NodeId) -> bool:
-        return False
+    def congested(self, node: NodeId, key: Key) -> bool:
+        full = node in self.seen and self.lines[node].size_bytes > self.world.high_bytes
+        if full:
+            self.lines[node].turned_away = True
+        return full
 
     def flush(self) -> None:
         """The end of a turn."""
         if self.over:
             return
+        self.turn_under_way = False
         self.host.flush()
-        outbox, self.outbox = self.outbox, []
-        for message in outbox:
-            self.world.transmit(self, *message)
+        if not self.draining:
+            self._drain()
         if self.store.submitted > self.store.durable and not self.syncing:
             self.syncing = True
             self.world.at(self.world.spread(self.world.sync_s), self._sync)
+
+    def _drain(self) -> None:
+        """Send what the links take; more of it a moment later."""
+        self.draining = False
+        if self.over:
+            return
+        for node, line in list(self.lines.items()):
+            for kind, body in line.take(self.world.pace_bytes):
+                self.world.transmit(self, node, kind, body)
+            if line.turned_away and line.size_bytes <= self.world.high_bytes // 4:
+                line.turned_away = False
+                self.host.relieved()
+                self.end_turn_soon()
+            if line.small or line.large:
+                self.draining = True
+        if self.draining:
+            self.world.at(0.001, self._drain)
+
+    def end_turn_soon(self) -> None:
+        if not self.turn_under_way:
+            self.turn_under_way = True
+            self.world.at(self.world.spread(0.002), self._end_turn)
+
+    def _end_turn(self) -> None:
+        if self.turn_under_way:
+            self.flush()
 
     def _sync(self) -> None:
         self.syncing = False
@@ -122,18 +199,24 @@ class Life:
             self.store.flush()
 
     def get(self, frm: NodeId, kind: Kind, body: bytes) -> None:
+        """One frame of a read: others of that read may come before the turn ends."""
         if not self.over and frm in self.seen:
             self.handlers[kind](frm, body)
-            self.flush()
+            if self.world.random.random() < self.world.coalesce:
+                self.end_turn_soon()
+            else:
+                self.flush()
 
     def saw_up(self, node: NodeId, *, restarted: bool) -> None:
         self.seen.add(node)
+        self.lines[node] = Line()
         self.host.node_up(node, restarted=restarted)
         self.flush()
 
     def saw_down(self, node: NodeId) -> None:
         if node in self.seen:
             self.seen.discard(node)
+            del self.lines[node], self.linked[node]
             self.host.node_down(node)
             for told in self.on_down:
                 told(node)
@@ -170,6 +253,12 @@ class World:
         self.sync_s = random.choice([0.0002, 0.002, 0.02])
         self.delay_s = random.choice([0.0002, 0.002, 0.02])
         self.drop = random.choice([0.0, 0.0, 0.02])
+        self.coalesce = random.choice([0.0, 0.5])  # frames that share a turn with the next one
+        # What is large, and how much is enough for a node: little, so that both are common.
+        self.piece_bytes = random.choice([PIECE_BYTES, 100])
+        self.high_bytes = random.choice([1 << 30, 1000])
+        self.pace_bytes = random.choice([float("inf"), 1000.0])  # in each millisecond
+        self.waiting_max = 0  # bytes that waited for one node at any time
         self.entries = count(1)
         self.reads = self.transfers = 0
         self._generation = count(1)
@@ -191,7 +280,12 @@ class World:
                     life.end()
                 self.nursery.cancel_scope.cancel()
 
-        with patch.object(scheduler, "_ALLOW_DETERMINISTIC_SCHEDULING", new=True):
+        with (
+            patch.object(scheduler, "_ALLOW_DETERMINISTIC_SCHEDULING", new=True),
+            patch.object(parcels, "PIECE_BYTES", self.piece_bytes),
+            patch.object(bundles, "PIECE_BYTES", self.piece_bytes),
+            patch.object(bundles, "LARGE_BYTES", 2 * self.piece_bytes),
+        ):
             trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
     def say(self, *words: object) -> None:
@@ -234,7 +328,11 @@ class World:
 
         def arrive() -> None:
             if self.links.get((life.node, to)) == generation and to in self.lives:
-                self.lives[to].get(life.node, kind, body)
+                receiver = self.lives[to]
+                if receiver.linked.get(life.node) == generation:
+                    receiver.get(life.node, kind, body)
+                else:  # it has not heard yet that the link is up
+                    receiver.early.setdefault(generation, []).append((kind, body))
 
         self.at(when - trio.current_time(), arrive)
 
@@ -259,7 +357,13 @@ class World:
             boot = self.boots[other]
             restarted = self.met.get((one, other), boot) != boot
             self.met[one, other] = boot
-            self.lives[one].saw_up(other, restarted=restarted)
+            life = self.lives[one]
+            if other in life.seen:
+                return  # it has yet to hear that the link before is down
+            life.linked[other] = generation
+            life.saw_up(other, restarted=restarted)
+            for kind, body in life.early.pop(generation, ()):
+                life.get(other, kind, body)
 
     def unlink(self, a: NodeId, b: NodeId) -> None:
         if self.links.pop((a, b), None) is not None:

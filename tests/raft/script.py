@@ -1,6 +1,6 @@
 """One core driven by hand: its peers, its disk and its clock are the test."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from random import Random
 
 from queues.raft.config import DEFAULTS, Change, ConfChangeError, Config, Step, Tunables
@@ -35,6 +35,7 @@ class Script:
         configs: Sequence[tuple[int, Config]] = (),
         tunables: Tunables = DEFAULTS,
         down: tuple[int, ...] = (),
+        crowded: Container[int] = (),
     ) -> None:
         runs = [(place + 1, number) for place, number in enumerate(terms)]
         self.now = 0.0
@@ -48,6 +49,7 @@ class Script:
             configs=configs,
             tunables=tunables,
             down=down,
+            crowded=crowded,
         )
         self.writes: list[WriteOp] = []  # not yet durable
         self.ready: Ready | None = None

@@ -115,6 +115,52 @@ def test_an_append_has_at_least_one_entry_however_large():
     assert spans(to(YOU, script.out())) == [(1, 1), (2, 2), (4, 1)]
 
 
+def test_a_crowded_follower_gets_heartbeats_and_its_entries_once_there_is_room():
+    crowded = set()
+    script = caught_up(crowded=crowded)
+    crowded.add(YOU)
+    script.core.propose(b"x")
+    sent = script.out()
+    assert spans(to(YOU, sent)) == []
+    assert spans(to(OTHER, sent)) == [(1, 1)]
+    assert script.core.held_up
+    script.time_passes()
+    assert spans(to(YOU, script.time_passes())) == [(1, 0)]
+    crowded.clear()
+    script.core.has_room()
+    assert spans(to(YOU, script.out())) == [(1, 1)]
+    assert not script.core.held_up
+
+
+def test_a_probe_carries_nothing_large_however_often_it_is_repeated():
+    script = Script(tunables=Tunables(append_bytes_max=10), terms=(1,), term=1)
+    script.win()
+    script.core.propose(b"x" * 50)
+    script.sync()
+    refuse(script, 1, (0, 0))
+    script.core.peer_up(YOU, script.now)
+    sizes = [
+        sum(len(entry.payload) for entry in message.entries)
+        for _ in range(5)
+        for message in [*to(YOU, script.out()), *to(YOU, script.time_passes())]
+    ]
+    assert max(sizes) <= 10
+
+
+def test_a_leader_waits_longer_for_an_answer_to_what_is_large():
+    """It comes when all of it is on the follower's disk."""
+    tunables = Tunables(check_beats=2, patience_bytes=100)
+    for size, checks in ((50, 1), (350, 4)):
+        script = caught_up(tunables=tunables)
+        script.core.propose(b"x" * size)
+        script.out()
+        beats = 0
+        while script.core.role is Role.LEADER:
+            script.time_passes()
+            beats += 1
+        assert beats == 2 * checks + 1
+
+
 def test_a_new_leader_probes_with_one_append_until_it_is_answered():
     script = leading(terms=(1, 1))
     script.core.propose(b"x")
