@@ -22,6 +22,7 @@ from broker.cluster.tls import load_contexts
 from broker.config import Config
 from broker.node import Node
 from broker.off_loop import OffLoop
+from broker.security.sasl import is_loopback
 from broker.startup import StartupError
 from queues.raft.messages import NodeId
 from queues.storage.files import parse_name
@@ -232,7 +233,27 @@ def _options(config: Config) -> PeersOptions:
     return PeersOptions(secret=secret, address=listed[config.node_name], listed=listed)
 
 
+def in_the_clear(config: Config) -> list[str]:
+    """Addresses of members beyond this machine, to which links would be without TLS."""
+    if config.cluster_tls_certificate:
+        return []
+    return [str(member.address) for member in config.cluster if not _is_here(member.address.host)]
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return is_loopback(host)
+    except ValueError:  # a name
+        return host == "localhost"
+
+
 def _network(config: Config) -> TcpNetwork:
+    if clear := in_the_clear(config):
+        _log.warning(
+            "links_without_tls",
+            members=", ".join(clear),
+            hint="what nodes say can be read on the way; see cluster_tls_certificate",
+        )
     tls = None
     if config.cluster_tls_certificate and config.cluster_tls_key and config.cluster_tls_ca:
         tls = load_contexts(

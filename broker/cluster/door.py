@@ -11,6 +11,7 @@ from broker.cluster.hello import Claim, HelloFailedError, Opening, RefusedByPeer
 from broker.cluster.identity import Identity, IdentityError, IdentityKeeper, Start
 from broker.cluster.kinds import Lane
 from broker.cluster.link import Link
+from broker.cluster.strangers import Strangers
 from broker.cluster.table import PeerInfo, number_of
 from broker.cluster.wire import Wire, wire_of
 from queues.raft.messages import NodeId
@@ -40,7 +41,8 @@ class Door:
         self._identity = identity
         self._keeper = keeper
         self._complaints = Complaints()
-        self._strangers = 0
+        options = peers.options
+        self._strangers = Strangers(options.strangers_max, options.strangers_per_address)
         self._halves: dict[NodeId, _HalfLink] = {}
         self.waiting: dict[str, PeerInfo] = {}
 
@@ -94,10 +96,18 @@ class Door:
 
     async def accepted(self, stream: trio.abc.Stream) -> None:
         """One connection that someone opened, to its end."""
-        if self._strangers >= self._peers.options.strangers_max:
+        opening, source = None, _source(stream)
+        with self._strangers.hear(source, known=source in self._known_addresses()):
+            opening = await self._met(stream, source)
+        if opening is None:
             return
-        self._strangers += 1
-        source = _source(stream)
+        if opening.lane == Lane.CONTROL:
+            await self._first_lane(opening, wire_of(stream))
+        elif opening.lane == Lane.BULK:
+            await self._second_lane(opening, wire_of(stream))
+
+    async def _met(self, stream: trio.abc.Stream, source: str) -> Opening | None:
+        """What it wants, once it has proven who it is; None if it is not let in."""
         try:
             with trio.fail_after(self._peers.options.hello_timeout_s):
                 opening = await hello.accept(
@@ -107,16 +117,17 @@ class Door:
                     await self._show_card(stream)
         except trio.TooSlowError:
             self.complain(source, "it was too slow to say who it is")
-            return
+            return None
         except (RefusedError, RefusedByPeerError, HelloFailedError) as error:
             self.complain(source, told(error))
-            return
-        finally:
-            self._strangers -= 1
-        if opening.lane == Lane.CONTROL:
-            await self._first_lane(opening, wire_of(stream))
-        elif opening.lane == Lane.BULK:
-            await self._second_lane(opening, wire_of(stream))
+            return None
+        return opening
+
+    def _known_addresses(self) -> set[str]:
+        """Hosts of members as they are written; names among them match no source."""
+        listed = self._peers.options.listed.values()
+        addresses = (*listed, *[info.address for info in self._identity.table.values()])
+        return {address.rpartition(":")[0].strip("[]") for address in addresses}
 
     async def _admit(self, opening: Opening) -> None:
         claim = opening.claim

@@ -32,5 +32,7 @@ class PeersOptions:
     # Where more than this waits, a node that takes less than `low_bytes` in `bulk_timeout_s` is
     # given up, before its slowness is this node's memory.
     brim_bytes: int = 64 * 1024 * 1024
-    # Connections that have not said who they are.
+    # Connections that have not proven who they are; beyond that the oldest give way. A member that
+    # links anew, forms the cluster or is asked by many has a few at a time.
     strangers_max: int = 64
+    strangers_per_address: int = 16

@@ -2,13 +2,16 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock, memory_stream_pair
 
 from broker.cluster import hello
+from broker.cluster.cluster import in_the_clear
 from broker.cluster.enrolment import Membership
 from broker.cluster.hello import (
     Claim,
@@ -18,6 +21,9 @@ from broker.cluster.hello import (
     RefusedError,
 )
 from broker.cluster.identity import Identity, Start
+from broker.cluster.strangers import Strangers
+from broker.cluster_settings import ClusterMember, parse_address
+from broker.config import Config
 from tests.cluster_links.harness import SECRET, MemoryNet, cluster_of, until
 
 DIALER = Claim(1, b"u" * 16, b"c" * 16, Start(3, b"r" * 16), "a")
@@ -177,16 +183,58 @@ async def test_a_silent_stranger_is_not_waited_for_and_many_cannot_shut_the_door
 ) -> None:
     async with cluster_of("ab", tmp_path, net.of) as cluster:
         began = trio.current_time()
-        streams = [await net.of("elsewhere:1").connect("b:1") for _ in range(64)]
-        await trio.sleep(0.1)
-        one_more = await net.of("elsewhere:1").connect("b:1")
-        assert await one_more.receive_some(1) == b""
+        streams = [await net.of("elsewhere:1").connect("b:1") for _ in range(200)]
+        cluster["a"].peers.drop(2, "to see whether it is let in again")
+        await until(lambda: len(cluster["b"].of("up")) == 2)
         assert trio.current_time() - began < 1
         for stream in streams:
             assert await stream.receive_some(1) == b""
         assert trio.current_time() - began < 4
+
+
+async def test_a_flood_of_silent_strangers_does_not_keep_a_member_out(
+    tmp_path: Path, net: MemoryNet, autojump_clock: MockClock
+) -> None:
+    """Five hundred a second, from its very address."""
+    net.delay_s = 0.001
+    async with cluster_of("ab", tmp_path, net.of) as cluster:
+
+        async def flood() -> None:
+            while True:
+                await net.of("elsewhere:1").connect("b:1")
+                await trio.sleep(0.002)
+
+        cluster.nursery.start_soon(flood)
+        await trio.sleep(1.0)
+        assert len(cluster["b"].peers._door._strangers) <= 16
         cluster["a"].peers.drop(2, "to see whether it is let in again")
         await until(lambda: len(cluster["b"].of("up")) == 2)
+
+
+async def test_the_oldest_stranger_gives_way_and_one_with_a_members_address_last(
+    autojump_clock: MockClock,
+) -> None:
+    strangers = Strangers(4, 2)
+    ended: list[str] = []
+
+    async def come(name: str, source: str, *, known: bool = False) -> None:
+        with strangers.hear(source, known=known):
+            await trio.sleep_forever()
+        ended.append(name)
+
+    async with trio.open_nursery() as nursery:
+        for name, source, known in [
+            ("1", "member", True),
+            ("2", "x", False),
+            ("3", "y", False),
+            ("4", "x", False),
+            ("5", "x", False),  # a third of its address: its oldest goes
+            ("6", "z", False),  # a fifth in all: the oldest that is no member's goes
+        ]:
+            nursery.start_soon(partial(come, name, source, known=known))
+            await trio.testing.wait_all_tasks_blocked()
+        assert ended == ["2", "3"]
+        nursery.cancel_scope.cancel()
 
 
 def reasons(caplog: pytest.LogCaptureFixture) -> set[str]:
@@ -402,3 +450,20 @@ async def test_a_dialer_of_the_higher_number_is_refused(
         stream = await net.of("b:1").connect("a:1")
         with pytest.raises(RefusedByPeerError, match="not the other way"):
             await hello.dial(stream, SECRET, Opening(0, b"l" * 16, 1, claim), anyone)
+
+
+@pytest.mark.parametrize(
+    ("address", "warned"),
+    [
+        ("127.0.0.1:25672", False),
+        ("[::1]:25672", False),
+        ("localhost:25672", False),
+        ("10.0.0.2:25672", True),
+        ("b.example:25672", True),
+    ],
+)
+def test_links_in_the_clear_to_other_machines_are_noticed(address: str, *, warned: bool) -> None:
+    member = ClusterMember("b", parse_address(address))
+    assert in_the_clear(Config(cluster=(member,))) == ([address] if warned else [])
+    with_tls = Config(cluster=(member,), cluster_tls_certificate=Path("cert.pem"))
+    assert in_the_clear(with_tls) == []
