@@ -1,15 +1,19 @@
 """The topic exchange: a trie over dotted words, `*` for one word and `#` for any number.
 
-A key is matched by walking all branches of the trie at once, word by word. A node under a word or
-a `*` is reached from its one parent only, so no node is visited twice for one word; a `#` node,
-once reached, stays reached for the rest of the key. A match therefore costs at most (words in the
-key) x (nodes in the trie), however many `#` the patterns have.
+A key is matched by walking all branches of the trie at once, word by word. A node is reached from
+its one parent only, so no node is visited twice. Patterns in the trie have two `*` at most, and a
+`#` at their end only: a key of n words meets n² / 2 nodes of one depth at most, not all of them.
+Patterns with more wildcards are matched together: see exchanges.topic_wide.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from exchanges import tally
 from exchanges.table import Arguments, Destination, Found
+from exchanges.topic_wide import ANY_NUMBER, ANY_WORD, WidePatterns, shortened
+
+STARS_MAX: Final = 2  # of a pattern in the trie
 
 
 class _Node:
@@ -55,24 +59,33 @@ class _Node:
 
 
 class TopicTable:
-    __slots__ = ("_root",)
+    __slots__ = ("_root", "_wide")
 
     reads_headers = False
     reads_every_key = True
 
     def __init__(self, _exchange_arguments: Arguments) -> None:
         self._root = _Node()
+        self._wide = WidePatterns()
 
     def bind(self, destination: Destination, key: str, _arguments: Arguments) -> None:
+        words = shortened(_split(key))
+        if _is_wide(words):
+            self._wide.bind(destination, words)
+            return
         node = self._root
-        for word in _split(key):
+        for word in words:
             node = node.grow(word)
         tally.add(node.destinations, destination)
 
     def unbind(self, destination: Destination, key: str, _arguments: Arguments) -> None:
+        words = shortened(_split(key))
+        if _is_wide(words):
+            self._wide.unbind(destination, words)
+            return
         node = self._root
         path = []
-        for word in _split(key):
+        for word in words:
             path.append((node, word))
             child = node.child(word)
             assert child is not None, f"{key!r} is not bound"
@@ -85,14 +98,15 @@ class TopicTable:
             node = parent
 
     def match(self, key: str, _headers: Arguments, found: Found) -> None:
+        words = _split(key)
+        self._wide.match(words, found)
         reached = [self._root]
-        open_ended: dict[_Node, None] = {}
-        if self._root.any_number is not None:
-            _open(self._root.any_number, open_ended, found)
-        for word in _split(key):
-            reached = _advance(reached, open_ended, word, found)
-            if not reached and not open_ended:
+        for word in words:
+            _end_in_any_number(reached, found)
+            reached = _advance(reached, word)
+            if not reached:
                 return
+        _end_in_any_number(reached, found)
         for node in reached:
             if node.destinations:
                 found.update(node.destinations)
@@ -103,32 +117,24 @@ def _split(key: str) -> Sequence[str]:
     return key.split(".") if key else ()
 
 
-def _advance(
-    reached: list[_Node], open_ended: dict[_Node, None], word: str, found: Found
-) -> list[_Node]:
-    """The nodes that one more word leads to; `#` nodes met on the way join `open_ended`."""
+def _is_wide(words: Sequence[str]) -> bool:
+    return words.count(ANY_WORD) > STARS_MAX or ANY_NUMBER in words[:-1]
+
+
+def _advance(reached: list[_Node], word: str) -> list[_Node]:
+    """The nodes that one more word leads to."""
     following = []
-    for node in [*reached, *open_ended] if open_ended else reached:
+    for node in reached:
         child = node.words.get(word)
         if child is not None:
             following.append(child)
-            if child.any_number is not None:
-                _open(child.any_number, open_ended, found)
-        child = node.any_word
-        if child is not None:
-            following.append(child)
-            if child.any_number is not None:
-                _open(child.any_number, open_ended, found)
+        if node.any_word is not None:
+            following.append(node.any_word)
     return following
 
 
-def _open(first: _Node, open_ended: dict[_Node, None], found: Found) -> None:
-    """Enter a `#` node: what ends in it matches already, whatever words are still to come."""
-    node: _Node | None = first
-    while node is not None:
-        found.update(node.destinations)
-        if node.leads_on():
-            if node in open_ended:
-                return
-            open_ended[node] = None
-        node = node.any_number
+def _end_in_any_number(reached: list[_Node], found: Found) -> None:
+    """What ends with `#` here matches, whatever words are still to come."""
+    for node in reached:
+        if node.any_number is not None:
+            found.update(node.any_number.destinations)

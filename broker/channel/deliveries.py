@@ -5,6 +5,7 @@ from enum import Enum, auto
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.channel.lease_walks import LeaseWalks
 from broker.channel.records import RecordWriter
 from broker.protocol.constants import (
     BASIC_DELIVER,
@@ -52,6 +53,7 @@ class Deliveries:
         self.in_doubt: Callable[[], Iterable[tuple[Consumer, Any]]] = tuple
         # The limit is that of basic.qos with global=true.
         self.credit = Credit(most=link.unacked_max)
+        self._lease_walks = LeaseWalks(link.vhost, self._extend_all)
 
     @property
     def paused(self) -> bool:
@@ -240,10 +242,13 @@ class Deliveries:
     def extend_lease(self, tag: int, lease_ms: int | None) -> "bool | Later":
         """Let a delivery, or all (tag 0), be held for longer; False if there is no lease."""
         if not tag:
-            held = self.unacked.values()
-            return _any([c.queue.extend_lease(message, lease_ms) for c, message in held])
+            return self._lease_walks.ask(lease_ms)
         entry = self.unacked.get(tag)
         return entry is not None and entry[0].queue.extend_lease(entry[1], lease_ms)
+
+    def _extend_all(self, lease_ms: int | None) -> "bool | Later":
+        held = self.unacked.values()
+        return _any([c.queue.extend_lease(message, lease_ms) for c, message in held])
 
     def requeue_all(self, *, lost: bool) -> None:
         """Everything outstanding goes back: basic.recover, or the end of the channel (`lost`)."""

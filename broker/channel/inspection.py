@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 PLAIN_MAX: Final = 4096
 PLAIN_BYTES_MAX: Final = 512  # longer ones carry something unique and would never be met again
 
+# Keys of CC and BCC together. Each is routed by itself; real messages have a handful.
+COPIES_MAX: Final = 100
 IMPERSONATOR: Final = "impersonator"  # whose user-id may be anybody's, as in RabbitMQ
 _REPLY_TO_RAW: Final = REPLY_TO.encode()
 _RARE: Final = FLAG_EXPIRATION | FLAG_USER_ID
@@ -201,6 +203,8 @@ class Inspector:
         for name in (b"CC", b"BCC"):
             if name in headers:
                 keys += _carbon_copies(name.decode(), headers[name])
+        if len(keys) > COPIES_MAX + 1:
+            raise precondition_failed(f"invalid message: more than {COPIES_MAX} CC and BCC keys")
         check_keys(self._user, self._vhost.name, route.exchange, "write", keys[1:])
         if headers.pop(b"BCC", None) is not None:
             values[FLAG_HEADERS] = join_table(headers)

@@ -154,6 +154,17 @@ def test_cc_that_is_not_an_array_of_strings_is_refused(client, queue, name, valu
     assert queue.ready == 0
 
 
+def test_a_message_has_a_hundred_more_keys_at_most(client, queue):
+    """CC and BCC together: each key is routed by itself."""
+    most = {"CC": ["q"] * 60, "BCC": ["nowhere"] * 40}
+    client.publish(to("nowhere", b"", Properties(headers=most)))
+    assert queue.ready == 1
+    with pytest.raises(ChannelError, match="100 CC and BCC keys") as error:
+        client.publish(to("nowhere", b"", Properties(headers={**most, "CC": ["q"] * 61})))
+    assert error.value.code == 406
+    assert queue.ready == 1
+
+
 def test_copies_of_an_unroutable_message_count_as_routed(link, client, queue):
     client.publish(to("nowhere", b"", Properties(headers={"BCC": ["q"]}), mandatory=True))
     assert (queue.ready, link.take()) == (1, [])

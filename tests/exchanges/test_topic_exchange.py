@@ -1,5 +1,7 @@
 """The topic exchange against the table of cases and a matcher too simple to be wrong."""
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -97,6 +99,9 @@ def test_nothing_is_left_of_the_trie_when_every_binding_is_gone(patterns):
         table.unbind(queue, pattern, {})
     assert not table._root.leads_on()
     assert not table._root.destinations
+    wide = table._wide
+    assert not any((wide._at, wide._ends, wide._words, wide._starts, wide._finals, wide._bits))
+    assert not any((wide._any_word, wide._any_number, wide._free))
 
 
 def test_unbinding_keeps_the_branch_that_another_pattern_needs():
@@ -149,6 +154,15 @@ def visits_and_limit(patterns, key):
 def test_many_hashes_cost_at_most_one_visit_per_word_and_node(patterns, key):
     visits, limit = visits_and_limit(patterns, key)
     assert 0 < visits <= limit
+
+
+@pytest.mark.parametrize("wild", ["*a", "#a", "*#a"])
+def test_many_wildcards_do_not_make_a_key_visit_many_nodes(wild):
+    """Each prefix of such patterns matches; the trie would be walked in all its branches."""
+    choice = random.Random(1).choice
+    patterns = [".".join(choice(wild) for _ in range(30)) for _ in range(2000)]
+    visits, _ = visits_and_limit(patterns, ".".join("a" * 120))
+    assert visits <= 120**2 / 2
 
 
 @settings(derandomize=True, deadline=None)
