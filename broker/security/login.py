@@ -12,6 +12,7 @@ import trio
 
 from broker import logs
 from broker.off_loop import OffLoop, Threads
+from broker.security.fair_hashing import HASHING_MAX, FairHashing, neighbourhood
 from broker.security.passwords import (
     SCRYPT_SALT_BYTES,
     PasswordHash,
@@ -20,7 +21,6 @@ from broker.security.passwords import (
 from broker.security.sasl import is_loopback
 from broker.security.user import User
 
-HASHING_MAX: Final = 2  # at a time: 32 MiB and a core each
 # Logins that are being compared or wait to hear that they failed. Beyond that only those are let in
 # whose password was right before: others are refused unseen, so that flooding tells nothing.
 OPEN_MAX: Final = 1024
@@ -39,8 +39,8 @@ class _Verified(NamedTuple):
 class Doorkeeper:
     """Tells who is who. A password that was right once is known again in a microsecond.
 
-    A failure is told when `failure_delay_s` have passed since it was asked for, whatever was wrong:
-    how long it takes says nothing about which users there are.
+    A failure costs one hash and is told when `failure_delay_s` have passed since it was asked for,
+    whatever was wrong: how long it takes says nothing about which users there are.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Doorkeeper:
         self._users = users
         self._loopback_users = frozenset(loopback_users)
         self._failure_delay_s = failure_delay_s
-        self._off_loop = off_loop or Threads(HASHING_MAX)
+        self._hashing = FairHashing(off_loop or Threads(HASHING_MAX))
         self._random_bytes = random_bytes
         self._key = random_bytes(32)
         self._verified: dict[str, _Verified] = {}
-        self._open: Counter[str] = Counter()  # by address
+        self._open: Counter[str] = Counter()  # by neighbourhood
         # What an unknown user's password is compared with, so that it costs as much as a known's.
         self._nobody: PasswordHash | None = None
 
@@ -67,20 +67,20 @@ class Doorkeeper:
         """The user, if the password is right and may be used from there; `host` is the peer's."""
         user = self._recognise(name, password)
         if user is None:
-            if self._crowded(host):
+            if self.crowded(host):
                 _log.warning("refused_unseen", user=name, peer=host, reason="too many failures")
                 return None
-            started = trio.current_time()
-            self._open[host] += 1
+            started, where = trio.current_time(), neighbourhood(host)
+            self._open[where] += 1
             try:
-                user = await self._compare(name, password)
+                user = await self._compare(name, password, where)
                 if user is None or not self._may_call_from(name, host):
                     await self._fail(name, host, started)
                     return None
             finally:
-                self._close(host)
+                self._close(where)
         elif not self._may_call_from(name, host):
-            await self._refuse(name, host)
+            await self.refuse(name, host)
             return None
         return user
 
@@ -92,14 +92,14 @@ class Doorkeeper:
         """A user whom a certificate names."""
         user = self._users.get(name)
         if user is None or not self._may_call_from(name, host):
-            await self._refuse(name, host)
+            await self.refuse(name, host)
             return None
         return user
 
     async def hash(self, password: str) -> PasswordHash:
         """What is to be kept of a new password."""
         salt = self._random_bytes(SCRYPT_SALT_BYTES)
-        return await self._off_loop(partial(hash_password, password.encode(), salt))
+        return await self._hashing("", partial(hash_password, password.encode(), salt))
 
     def _may_call_from(self, name: str, host: str) -> bool:
         return name not in self._loopback_users or is_loopback(host)
@@ -113,13 +113,12 @@ class Doorkeeper:
     def _digest(self, password: bytes) -> bytes:
         return hashlib.blake2b(password, key=self._key, digest_size=32).digest()
 
-    async def _compare(self, name: str, password: bytes) -> User | None:
+    async def _compare(self, name: str, password: bytes, where: str) -> User | None:
         user = self._users.get(name)
         stored = user.password if user is not None else await self._hash_of_nobody()
-        if stored.is_costly:
-            matches = await self._off_loop(partial(stored.matches, password))
-        else:
-            matches = stored.matches(password)
+        matches = await self._matches(stored, password, where)
+        if not matches and not stored.is_costly:  # to take as long as where there is a costly one
+            await self._matches(await self._hash_of_nobody(), password, where)
         if not matches or user is None or self._users.get(name) is not user:
             return None
         if user.password is not stored:  # changed meanwhile
@@ -129,6 +128,11 @@ class Doorkeeper:
         self._verified[name] = _Verified(stored, self._digest(password))
         return user
 
+    async def _matches(self, stored: PasswordHash, password: bytes, where: str) -> bool:
+        if stored.is_costly:
+            return await self._hashing(where, partial(stored.matches, password))
+        return stored.matches(password)
+
     async def _hash_of_nobody(self) -> PasswordHash:
         if self._nobody is None:
             self._nobody = await self.hash(self._random_bytes(16).hex())
@@ -136,22 +140,26 @@ class Doorkeeper:
 
     # Failures
 
-    def _crowded(self, host: str) -> bool:
-        return self._open[host] >= OPEN_FROM_ONE_ADDRESS_MAX or self._open.total() >= OPEN_MAX
+    def crowded(self, host: str) -> bool:
+        """Whether so many fail there that others are refused unseen."""
+        open_there = self._open[neighbourhood(host)]
+        return open_there >= OPEN_FROM_ONE_ADDRESS_MAX or self._open.total() >= OPEN_MAX
 
-    def _close(self, host: str) -> None:
-        self._open[host] -= 1
-        if not self._open[host]:
-            del self._open[host]
+    def _close(self, where: str) -> None:
+        self._open[where] -= 1
+        if not self._open[where]:
+            del self._open[where]
 
-    async def _refuse(self, name: str, host: str) -> None:
-        if self._crowded(host):
+    async def refuse(self, name: str, host: str) -> None:
+        """Somebody claimed to be a user, by whatever means, and is not: they wait to hear that."""
+        if self.crowded(host):
             return
-        self._open[host] += 1
+        where = neighbourhood(host)
+        self._open[where] += 1
         try:
             await self._fail(name, host, trio.current_time())
         finally:
-            self._close(host)
+            self._close(where)
 
     async def _fail(self, name: str, host: str, started: float) -> None:
         _log.warning("refused", user=name, peer=host)

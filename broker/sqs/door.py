@@ -21,6 +21,7 @@ from broker.http.admin import INTERNAL, Call, LedElsewhereError
 from broker.http.auth import log_in
 from broker.http.messages import HttpError, Request, Response
 from broker.protocol.errors import ChannelError
+from broker.security.fair_hashing import neighbourhood
 from broker.sqs import json_protocol, moving, query_protocol, queues, receiving, sending, signature
 from broker.sqs.calls import SqsCall, sqs_error
 from broker.sqs.errors import (
@@ -78,6 +79,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
 BETWEEN_NODES: Final = f"{INTERNAL}sqs"
 # A batch of 256 KiB as a form in which every byte is escaped has 768 KiB, as JSON not more.
 REQUEST_BYTES_MAX: Final = 1024 * 1024
+SIGNERS_MAX: Final = 10_000  # remembered as those who are let in during a flood of guesses
 LEADER_WAIT_S: Final = 10.0  # for a queue to have one, after which the client may try again
 LEADER_LOOK_S: Final = 0.05
 
@@ -92,6 +94,10 @@ class Sqs:
         self._elsewhere = elsewhere
         self._keys = AccessKeys(node)
         self._verifier = signature.Verifier()
+        self._nobodys = os.urandom(32).hex()  # what an unknown key is compared with
+        self._signers: set[tuple[str, str]] = (
+            set()
+        )  # keys that were right, and where they came from
         self._holders = Holders(os.urandom)
         self.tasks = moving.Tasks()
 
@@ -149,25 +155,30 @@ class Sqs:
         return user, REGION
 
     async def _signer(self, request: Request, claim: signature.Claim) -> User:
-        """Whoever signed it. An unknown key takes as long to refuse as a wrong signature."""
+        """Whoever signed it. An unknown key is refused as a wrong signature is, in all respects."""
+        known = (claim.key_id, neighbourhood(request.peer))
+        doorkeeper = self._node.doorkeeper
+        if known not in self._signers and doorkeeper.crowded(request.peer):
+            raise signature.mismatch()  # unseen: a flood of guesses learns nothing
         secret = self._keys.secret_of(claim.key_id)
-        started = trio.current_time()
+        problem = signature.mismatch()
         try:
             now_s = self._node.timers.now_ms() / 1000
-            self._verifier.check(request, claim, secret or "", now_s)
+            self._verifier.check(request, claim, secret or self._nobodys, now_s)
             user = await self._keys.user_of(claim.key_id, request.peer)
             if user is not None:
+                self._remember(known)
                 return user
-        except SqsError:
-            if secret is not None:
-                await self._fail(request, claim, started)
-                raise
-        await self._fail(request, claim, started)
-        raise SqsError(UNKNOWN_KEY, "The security token included in the request is invalid.")
-
-    async def _fail(self, request: Request, claim: signature.Claim, started: float) -> None:
+        except SqsError as error:
+            problem = error
         _log.warning("signature_refused", key=claim.key_id, peer=request.peer)
-        await trio.sleep_until(started + self._node.config.auth_failure_delay_s)
+        await doorkeeper.refuse(claim.key_id, request.peer)
+        raise problem
+
+    def _remember(self, signer: tuple[str, str]) -> None:
+        if len(self._signers) >= SIGNERS_MAX:
+            self._signers.clear()
+        self._signers.add(signer)
 
     # What is to be done
 

@@ -66,6 +66,14 @@ def read_claim(request: Request) -> Claim:
     return Claim(key_id, date, region, signed, signature)
 
 
+def mismatch() -> SqsError:
+    return SqsError(
+        BAD_SIGNATURE,
+        "The request signature we calculated does not match the signature you provided. "
+        "Check your AWS Secret Access Key and signing method.",
+    )
+
+
 class Verifier:
     """Checks claims. It remembers keys that it derived: they are the same all day."""
 
@@ -88,11 +96,7 @@ class Verifier:
         key = self._signing_key(secret, claim.date, claim.region)
         expected = hmac.new(key, to_sign.encode(), hashlib.sha256).hexdigest()
         if not hmac.compare_digest(expected.encode(), claim.signature.encode("utf-8", "replace")):
-            raise SqsError(
-                BAD_SIGNATURE,
-                "The request signature we calculated does not match the signature you provided. "
-                "Check your AWS Secret Access Key and signing method.",
-            )
+            raise mismatch()
 
     def _signing_key(self, secret: str, date: str, region: str) -> bytes:
         found = self._keys.get((secret, date, region))

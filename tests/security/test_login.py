@@ -120,11 +120,11 @@ async def test_an_unknown_user_costs_as_much_as_a_known_one(
 ) -> None:
     await door.keeper._hash_of_nobody()
     counts = []
-    for name in ("costly", "stranger"):
+    for name in ("costly", "stranger", "cheap", "keyless"):
         before = door.hashing.count
         await door.log_in(name, b"wrong")
         counts.append(door.hashing.count - before)
-    assert counts == [1, 1]
+    assert counts == [1, 1, 1, 1]
 
 
 async def test_a_password_that_was_right_is_known_again_without_hashing(
@@ -205,6 +205,38 @@ async def test_guesses_from_everywhere_are_bounded_too(
         await flood(door, nursery, login.OPEN_FROM_ONE_ADDRESS_MAX, f"192.0.2.{number}")
     assert await door.log_in("costly", b"secret", HOME) is None
     assert await door.keeper.admit("stranger", HOME) is None
+
+
+@pytest.mark.parametrize(
+    "flooders",
+    [[ABROAD], ["2001:db8::1", "2001:db8::2", "2001:db8::f:0:0:0"], ["::ffff:1.2.3.4"]],
+)
+async def test_a_flood_from_one_place_keeps_nobody_else_waiting(
+    autojump_clock: Any, door: Door, nursery: trio.Nursery, flooders: list[str]
+) -> None:
+    """The addresses of a /64 are one place. Others wait for two hashes at most."""
+    await door.keeper._hash_of_nobody()
+    for number in range(100):
+        nursery.start_soon(door.log_in, f"guess{number}", b"x", flooders[number % len(flooders)])
+    await trio.testing.wait_all_tasks_blocked()
+    before = trio.current_time()
+    assert await door.log_in("costly", b"secret", HOME) is not None
+    assert trio.current_time() - before <= 2 * door.hashing.takes_s
+    nursery.cancel_scope.cancel()
+
+
+async def test_each_place_has_its_turn(
+    autojump_clock: Any, door: Door, nursery: trio.Nursery
+) -> None:
+    """Two places that flood use both threads; a third waits for a hash, not for their queues."""
+    await door.keeper._hash_of_nobody()
+    for number in range(100):
+        nursery.start_soon(door.log_in, "guess", b"x", f"192.0.2.{number % 2}")
+    await trio.testing.wait_all_tasks_blocked()
+    before = trio.current_time()
+    assert await door.log_in("costly", b"secret", HOME) is not None
+    assert trio.current_time() - before <= 3 * door.hashing.takes_s
+    nursery.cancel_scope.cancel()
 
 
 async def test_after_the_flood_everything_is_as_before(
