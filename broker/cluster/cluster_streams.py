@@ -32,7 +32,7 @@ from queues.declared import parse_arguments
 from queues.live_log import Log
 from queues.raft.ready import NotLeaderError
 from queues.stream.arguments import StreamQueueOptions
-from queues.stream.names import OFFSETS_STREAM
+from queues.stream.names import INTERNAL, OFFSETS_STREAM
 from queues.stream.partition import StreamPartition
 from queues.stream.stream import Stream
 
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 LOOK_MS: Final = 1000  # between looks at what waits without a majority, and at what is damaged
 MINORITY_MS: Final = 3000  # without one for so long, publishes are refused
+LEADERLESS_MS: Final = 10_000  # the same without a leader: longer than any election takes
+LOST: Final = "most of its replicas are damaged"
 
 _PARTITION, _SERVICE, _GROUPS, _MOVED = range(4)
 _OFFSETS: Final = {
@@ -64,6 +66,13 @@ class ClusterStream(Stream):
     def placed(self, placement: Placement) -> None:
         self.placement = placement
 
+    def is_lost(self, lost: bool) -> None:  # noqa: FBT001 - the state, as the node sees it
+        """What this node has of it is sound, but it has no leader, and gets none; or it has."""
+        if lost and self.damaged is None:
+            self.damage(LOST)
+        elif not lost and self.damaged == LOST:
+            self.damaged = None
+
 
 class ClusterStreams:
     """One per node; to the streams it is their `Replication`, to the service its `Routes`."""
@@ -74,7 +83,8 @@ class ClusterStreams:
         self.boot = storage.peers.boot
         self._timers = storage.timers
         self._asking = Asking(storage.peers, Kind.STREAM, self._timers, self._asked)
-        self._alone_since: dict[bytes, int] = {}  # partitions without a majority in sight
+        self._alone_since: dict[bytes, int] = {}  # partitions without a majority, or a leader
+        self._lost: set[bytes] = set()  # partitions that get no leader
         self._members: dict[str, RemoteGroups] = {}
         self._to_tell: dict[tuple[str, str], None] = {}  # vhosts and groups in which things moved
         self.received = self._asking.received
@@ -298,13 +308,28 @@ class ClusterStreams:
         self._timers.call_at(now_ms + LOOK_MS, self._look)
         alone: dict[bytes, int] = {}
         for uid in self._storage.streams.waiting():
-            if not self._storage.sees_quorum(uid):
+            majority = self._storage.sees_quorum(uid)
+            if not majority or self.leader_of(uid) is None:
                 alone[uid] = self._alone_since.get(uid, now_ms)
-                if now_ms - alone[uid] >= MINORITY_MS:
+                if now_ms - alone[uid] >= (LEADERLESS_MS if majority else MINORITY_MS):
                     self._storage.streams.refuse(uid)
         self._alone_since = alone
+        self._look_at_lost()
         for uid in self._storage.streams.unsound():
             self._storage.repair(uid)
+
+    def _look_at_lost(self) -> None:
+        """Streams that have no leader and get none say so, here as where they are damaged."""
+        hopeless = self._storage.mending.hopeless()
+        if not hopeless and not self._lost:
+            return
+        self._lost = hopeless
+        for vhost in self._storage.state.vhosts.values():
+            for queue in list(vhost.queues.values()):
+                if isinstance(queue, ClusterStream) and queue.name not in INTERNAL:
+                    count = queue.options.partitions
+                    uids = [partition_uid(queue.uid, number) for number in range(count)]
+                    queue.is_lost(not hopeless.isdisjoint(uids))
 
 
 def _about(what: int, vhost: str) -> bytes:

@@ -5,6 +5,9 @@ group, by a decision of the others, before it may take part again: it asks the l
 it and says so. Then what the disk has of it is replaced by an empty log, the leader's keeper adds
 it as a learner, and it is promoted when it has caught up. A question is a log's uid; the answer is
 one byte, 1: removed, 0: not now.
+
+Where nobody leads, all nodes are asked: none can do it, but each learns which members are damaged,
+and whether those are too many for a leader ever to be.
 """
 
 from collections.abc import Callable
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from broker.hosted_log import MemberLog
 
 RETRY_MS: Final = 1000
+REPORT_MS: Final = 5000  # between two questions to all nodes about one log
+BELIEVED_MS: Final = 3 * REPORT_MS  # whoever was mended since does not ask again
 _NOT_NOW, _REMOVED = b"\0", b"\1"
 
 _log = logs.get("replication")
@@ -60,6 +65,8 @@ class Mending:
         self._asking = Asking(replication.mail, Kind.MEND, clock, self._asked)
         self._damaged: set[bytes] = set()
         self._asked_for: set[bytes] = set()  # without an answer
+        self._reported_ms: dict[bytes, int] = {}  # when all nodes were last asked, by log
+        self._reports: dict[bytes, dict[NodeId, int]] = {}  # who is damaged, and when it said so
         self._ticking = False
         self.received = self._asking.received
         self.node_down = self._asking.node_down
@@ -81,6 +88,7 @@ class Mending:
             log = self._replication.logs.get(uid)
             if log is None or log.damaged is None:
                 self._damaged.discard(uid)  # deleted meanwhile
+                self._reported_ms.pop(uid, None)
             elif uid not in self._asked_for:
                 self._ask(log)
         self._tick_later()
@@ -88,10 +96,19 @@ class Mending:
     def _ask(self, log: "MemberLog") -> None:
         replication = self._replication
         leader = replication.book.leader_of(log.uid)
+        if leader is None:
+            self._report(log.uid)
         if leader is None or leader == replication.me or _renewable(log) is None:
             return
         self._asked_for.add(log.uid)
         self._asking.ask(leader, log.uid, partial(self._answered, log, leader))
+
+    def _report(self, uid: bytes) -> None:
+        now = self._clock.now_ms()
+        if now - self._reported_ms.get(uid, 0) >= REPORT_MS:
+            self._reported_ms[uid] = now
+            for node in self._replication.mail.up():
+                self._asking.ask(node, uid, lambda _: None)
 
     def _answered(self, log: "MemberLog", leader: NodeId, answer: bytes | None) -> None:
         if answer == _REMOVED:
@@ -117,6 +134,7 @@ class Mending:
         log = self._replication.logs.get(uid)
         config = log.config if log is not None else None
         if log is None or config is None or not log.leads:
+            self._reports.setdefault(uid, {})[node] = self._clock.now_ms()
             answer(_NOT_NOW)
             return
 
@@ -129,6 +147,22 @@ class Mending:
             log.remove(node, done)
         else:
             log.read_index(done)  # one that is deposed without knowing must not say so
+
+    def hopeless(self) -> set[bytes]:
+        """Logs that are sound here and get no leader: most of those that vote are damaged."""
+        since = self._clock.now_ms() - BELIEVED_MS
+        found = set()
+        for uid, reports in list(self._reports.items()):
+            damaged = {node for node, said_ms in reports.items() if said_ms > since}
+            log = self._replication.logs.get(uid)
+            config = log.config if log is not None else None
+            if not damaged or config is None:
+                del self._reports[uid]
+            elif self._replication.book.leader_of(uid) is None:
+                sound = [node for node in config.voters if node not in damaged]
+                if 2 * len(sound) <= len(config.voters):
+                    found.add(uid)
+        return found
 
 
 def _renewable(log: "MemberLog") -> Renewable | None:
