@@ -8,12 +8,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+import queues.burials
 import queues.cold
 import queues.durable
 import queues.live
 import queues.live_log
 import queues.paged
 import queues.publishers
+import queues.queue
 from queues.consumers import Consumer
 from queues.paged import MESSAGE_OVERHEAD_BYTES
 from queues.publishers import Origin
@@ -31,6 +33,8 @@ SMALL = {
     (queues.durable, "LOW_MESSAGES"): 3,
     (queues.paged, "HOT_BYTES_FLOOR"): 20,
     (queues.live, "_COMPACT_SLOTS"): 3,
+    (queues.burials, "DEAD_MAX"): 3,
+    (queues.queue, "DEAD_MAX"): 3,
     (queues.publishers, "REFUSED_MAX"): 3,
 }
 HOT_BYTES = 5 * MESSAGE_OVERHEAD_BYTES
@@ -122,6 +126,7 @@ class ReplicatedLife(RuleBasedStateMachine):
         self.stored = set()  # names of what publishers were told is safe
         self.ever = set()  # names of what was ever delivered
         self.dead = set()
+        self.takes_letters = True  # whoever gets what died
         self.first_delivered = defaultdict(lambda: -1)  # the last one, by session
         self.holding = False
         self.detached = []  # (prefetch, names and messages it holds) of consumers without a leader
@@ -194,9 +199,11 @@ class ReplicatedLife(RuleBasedStateMachine):
             [name] = names([each])
             assert self.name_of(each) == name
             assert name not in self.held, "somebody has it"
-            self.now.alive.remove(name)
-            self.dead.add(name)
-        then([])
+            assert name in self.now.alive, "it died before"
+            if self.takes_letters:
+                self.now.alive.remove(name)
+                self.dead.add(name)
+        then([] if self.takes_letters else burial.messages)
 
     def returned(self, consumer, chosen):
         """These fail; called before the queue gets to know."""
@@ -393,6 +400,10 @@ class ReplicatedLife(RuleBasedStateMachine):
         self.now.alive -= gone
         self.dead |= gone
 
+    @rule()
+    def dead_letters_are_refused_or_taken_again(self):
+        self.takes_letters = not self.takes_letters
+
     # Disks, time, and members that lag
 
     @precondition(lambda self: self.group.leader is not None)
@@ -460,7 +471,7 @@ class ReplicatedLife(RuleBasedStateMachine):
         if hasattr(self, "group") and self.queue is not None:
             queue = self.queue
             assert queue.damaged is None
-            counted = queue.ready + queue.unacked + queue.away.delayed_count
+            counted = queue.ready + queue.unacked + queue.away.delayed_count + queue.dying
             assert counted == len(self.now.alive)
             assert queue.unacked >= len(self.held)
             if not queue.statistics().on_disk:
@@ -470,6 +481,7 @@ class ReplicatedLife(RuleBasedStateMachine):
         """In the end everything that was stored was delivered, or is dead."""
         if not hasattr(self, "group"):
             return
+        self.takes_letters = True
         if self.group.leader is None:
             self.elect(0)
         if self.holding:
