@@ -6,18 +6,10 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from broker.hosted_log import MemberLog
+from tests.support.promises import check
 
 if TYPE_CHECKING:
     from tests.cluster_host.world import World
-
-
-class BrokenPromiseError(AssertionError):
-    """What no replicated log may do."""
-
-
-def check(promise: object, *words: object) -> None:
-    if not promise:
-        raise BrokenPromiseError(" ".join(map(str, words)))
 
 
 class Book:

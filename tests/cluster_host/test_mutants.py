@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.cluster_host.machine import BrokenPromiseError
 from tests.cluster_host.mutants import MUTANTS, Mutant
 from tests.cluster_host.storm import storm
 from tests.cluster_host.world import World
+from tests.support.promises import breaks_a_promise
 
 SEEDS = range(1, 321)
 # The seed that noticed a bug when it was last looked for is tried first. Another may when the code
@@ -22,13 +22,6 @@ NOTICED = {
 }
 
 
-def broken_promises(error: BaseException) -> bool:
-    """Whether the oracle noticed: a bug that merely crashes proves nothing about it."""
-    if isinstance(error, BaseExceptionGroup):
-        return any(broken_promises(inner) for inner in error.exceptions)
-    return isinstance(error, BrokenPromiseError)
-
-
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     with mutant():
@@ -36,6 +29,6 @@ def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
             try:
                 World(seed).run(storm)
             except BaseException as error:
-                if broken_promises(error):
+                if breaks_a_promise(error):
                     return
     pytest.fail(f"{mutant.__name__} was not noticed in {len(SEEDS)} runs")

@@ -25,7 +25,8 @@ from queues.raft.ready import NotLeaderError
 from queues.storage.log_store import LogStore
 from queues.storage.options import StoreEvents, StoreOptions
 from queues.storage.reclaim import Reclaimer
-from tests.cluster_host.machine import Book, ListMachine, check
+from tests.cluster_host.machine import Book, ListMachine
+from tests.support.promises import check
 from tests.support.simdisk import SimDisk
 
 OPTIONS = StoreOptions(wal_file_bytes=16 * 1024, free_bytes_min=0, reserve_bytes=8 * 1024)

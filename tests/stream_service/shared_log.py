@@ -3,6 +3,7 @@
 from functools import partial
 from types import SimpleNamespace
 
+from broker.internal_errors import InternalErrors
 from broker.streams.group_host import GroupHost
 from broker.streams.transaction_host import TransactionHost
 from queues.stream.arguments import parse_stream_options
@@ -107,6 +108,7 @@ class Clock:
     def __init__(self):
         self.time_ms = 1000
         self.calls = []
+        self.errors = InternalErrors()
 
     def now_ms(self):
         return self.time_ms
@@ -120,6 +122,7 @@ class Clock:
         self.calls = [each for each in self.calls if each[0] > self.time_ms]
         for action in due:
             action()
+        assert not self.errors.total
 
 
 class Upkeep:
