@@ -16,7 +16,7 @@ from queues.stream.checkpoint import PartitionState
 from queues.stream.compaction import Compactor, compaction_due
 from queues.stream.cutting import between
 from queues.stream.index import Summary
-from queues.stream.merging import merge_small
+from queues.stream.merging import resize
 from queues.stream.segments import Segments
 from queues.stream.staged_rows import StagedRows
 from queues.stream.tail import Tail, TailBudget
@@ -205,7 +205,7 @@ class Keeper:
             end, new = segments.end.end, chunks
             if chunks and chunks[0].header.base_offset < end:  # some of it is there already
                 new = [Chunk(chunk) for chunk in between(chunks, end)]
-            return segments.append_chunks(merge_small(new))
+            return segments.append_chunks(resize(new, segments.options.segment_bytes))
 
         def written(end: Summary | OutOfSpaceError | None) -> None:
             if end is None:

@@ -6,6 +6,7 @@ from typing import Final
 from broker.protocol.chunk import (
     ABORT_MARK,
     COMMIT_MARK,
+    HEADER_BYTES,
     TRANSACTIONAL,
     Chunk,
     Record,
@@ -18,6 +19,10 @@ from broker.protocol.chunk import (
 SMALL_CHUNK_BYTES: Final = 64 * 1024
 # What small chunks grow to: a good read for a bulk reader, a bounded one for a consumer.
 MERGED_CHUNK_BYTES: Final = 1024 * 1024
+# Of a segment that is full at least so many, so that it is little larger than it should be; but
+# chunks are not cut smaller than this, however small the segments are to be.
+CHUNKS_PER_SEGMENT: Final = 8
+CUT_CHUNK_BYTES_MIN: Final = 8 * 1024
 SPAN_MAX: Final = 2**32 - 1
 _RECORD_BYTES: Final = 20  # what a record takes in a chunk beside its own bytes
 _OF_TRANSACTIONS: Final = TRANSACTIONAL | COMMIT_MARK | ABORT_MARK
@@ -72,22 +77,25 @@ class ChunkBuilder:
         )
 
 
-def merge_small(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """The same records in the same order, with runs of small chunks made one.
+def resize(chunks: Sequence[Chunk], segment_bytes: int) -> list[Chunk]:
+    """The same records in the same order: runs of small chunks made one, and large ones cut.
 
-    Those of transactions stay as they are: a reader has to see whose they are.
+    A segment ends behind the chunk that fills it, so that chunks must be small beside it. Those of
+    transactions stay as they are: a reader has to see whose they are.
     """
+    most_bytes = max(segment_bytes // CHUNKS_PER_SEGMENT, CUT_CHUNK_BYTES_MIN)
+    small_bytes = min(SMALL_CHUNK_BYTES, most_bytes)
     merged: list[Chunk] = []
     run: list[Chunk] = []
     size = 0
     for chunk in chunks:
         header = chunk.header
-        if header.flags & _OF_TRANSACTIONS or header.size_bytes >= SMALL_CHUNK_BYTES:
+        if header.flags & _OF_TRANSACTIONS or header.size_bytes >= small_bytes:
             merged += _merge(run)
-            merged.append(chunk)
+            merged += _cut(chunk, most_bytes)
             run, size = [], 0
             continue
-        if size + header.size_bytes > MERGED_CHUNK_BYTES:
+        if size + header.size_bytes > min(MERGED_CHUNK_BYTES, most_bytes):
             merged += _merge(run)
             run, size = [], 0
         run.append(chunk)
@@ -104,3 +112,20 @@ def _merge(run: list[Chunk]) -> list[Chunk]:
     made = builder.build()
     assert made is not None
     return [Chunk(made, read_header(made))]
+
+
+def _cut(chunk: Chunk, most_bytes: int) -> list[Chunk]:
+    header = chunk.header
+    if header.size_bytes <= most_bytes or header.flags & _OF_TRANSACTIONS or header.records < 2:
+        return [chunk]
+    pieces: list[bytes | None] = []
+    builder = ChunkBuilder(header.base_offset)
+    room = most_bytes - HEADER_BYTES - _RECORD_BYTES
+    for record in chunk:
+        length = len(record.key or b"") + len(record.value or b"") + len(record.properties)
+        if builder.size_bytes and builder.size_bytes + length > room:
+            pieces.append(builder.build())
+        builder.add([record], record.offset + 1, record.timestamp_ms)
+    builder.add([], header.end_offset, 0)  # records may be missing at its end
+    pieces.append(builder.build())
+    return [Chunk(piece, read_header(piece)) for piece in pieces if piece is not None]

@@ -207,6 +207,24 @@ def test_compaction_runs_in_slices_and_lets_moves_go_first():
     assert world.partition.first_offset == 0
 
 
+@pytest.mark.parametrize("together", [1001, 50, 1])
+def test_segments_keep_their_size_however_much_is_published_at_once(together):
+    world = World(StreamOptions(segment_bytes=65536, compact=True))
+    values = [b"%4d" % number + bytes(316) for number in range(1001)]
+    for first in range(0, 1001, together):
+        world.publish(*values[first : first + together], key=b"k%d" % (first % 10))
+    world.move()
+    assert world.values() == values
+    sizes = [summary.size_bytes for summary in world.partition.segments()]
+    assert len(sizes) >= 5
+    assert max(sizes) <= 65536 + 8192
+    for _ in range(3):
+        world.now_ms += 60_000
+        world.partition.tick(world.now_ms)
+        world.settle()
+    assert len(world.values()) < len(values), "and what is in sealed ones is compacted"
+
+
 def test_a_restart_does_not_keep_from_compacting():
     world = World(StreamOptions(segment_bytes=600, compact=True))
     for number in range(20):

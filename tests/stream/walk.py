@@ -10,7 +10,7 @@ from random import Random
 from broker.protocol.chunk import Chunk, Record, encode_chunk, split_chunks
 from broker.protocol.stream_errors import OffsetOutOfRangeError
 from queues.stream.compaction import Compactor
-from queues.stream.merging import merge_small
+from queues.stream.merging import resize
 from queues.stream.options import StreamOptions
 from queues.stream.recovery import open_segments
 from tests.support.simdisk import SimDisk
@@ -84,7 +84,9 @@ class Walk:
             self.make(self.random.choice([1, 1, 2, 7])) for _ in range(self.random.randint(1, 4))
         ]
         if self.random.random() < 0.5:
-            end = self.segments.append_chunks(merge_small([Chunk(chunk) for chunk in chunks]))
+            end = self.segments.append_chunks(
+                resize([Chunk(chunk) for chunk in chunks], self.segments.options.segment_bytes)
+            )
         else:
             end = self.segments.append(chunks)
         self.durable = end.end
