@@ -1,4 +1,4 @@
-"""`leveret data …`: looks into a stopped node's data directory."""
+"""`leveret data …`: looks into a stopped node's data directory, and accepts what it has lost."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from broker.startup import StartupError
 from queues.storage.check import DirectoryReport, check_directory
 from queues.storage.disk import RealDisk
 from queues.storage.errors import StorageError
+from queues.storage.log_store import LogStore
+from queues.storage.options import StoreEvents, StoreOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +36,10 @@ def data() -> None:
 
 def _directory_options(command: Callable[..., None]) -> Callable[..., None]:
     command = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+    return _data_dir_option(command)
+
+
+def _data_dir_option(command: Callable[..., None]) -> Callable[..., None]:
     return click.option(
         "--data-dir",
         default="leveret-data",
@@ -56,6 +62,8 @@ def check(data_dir: Path, *, as_json: bool) -> None:
             click.echo(f"corrupt: {finding.file} at byte {finding.offset}: {finding.what}")
         for group in damaged:
             click.echo(f"damaged: {names.get(group.uuid, group.uuid.hex())}: {group.damaged}")
+        if report.lost is not None:
+            click.echo(f"lost: logs that nothing names any more: {report.lost}")
         if report.torn is not None:
             click.echo(
                 f"torn: {report.torn} (a crash cut a write short; nothing confirmed is lost)"
@@ -96,6 +104,43 @@ def stats(data_dir: Path, *, as_json: bool) -> None:
     print_table(logs)
 
 
+@data.command("accept-loss")
+@_data_dir_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def accept_loss(data_dir: Path, *, yes: bool) -> None:
+    """Accept that logs are lost of which not even the name is known.
+
+    Until then a queue or stream without a log is refused, since its messages may be among what is
+    lost. Afterwards it counts as new and empty. What is called damaged stays so.
+    """
+    report, _ = _look(data_dir)
+    if report.lost is None:
+        click.echo("no logs are lost")
+        return
+    click.echo(f"lost: {report.lost}")
+    if not yes:
+        click.confirm("Serve queues and streams without a log as empty ones?", abort=True)
+    events = StoreEvents(durable=_nothing, failed=_raise, full=_nothing)
+    options = StoreOptions(free_bytes_min=0)
+    try:
+        store = LogStore.open(
+            RealDisk(data_dir), options, events, new_store_id=lambda: b"", threaded=False
+        )
+        store.accept_loss()
+        store.close()
+    except (StorageError, OSError) as error:
+        raise StartupError(f"cannot use {data_dir}: {error}") from error
+    click.echo("accepted")
+
+
+def _nothing(_: object) -> None:
+    """Nobody waits for it."""
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
 def _look(data_dir: Path) -> tuple[DirectoryReport, Names]:
     try:
         report = check_directory(RealDisk(data_dir), payloads_of=DEFINITIONS_UID)
@@ -132,6 +177,7 @@ def _print_json(report: DirectoryReport, names: Names) -> None:
                 "sound": report.sound,
                 "records": report.records,
                 "torn": report.torn,
+                "lost": report.lost,
                 "findings": findings,
                 "files": [asdict(file) for file in report.files],
                 "logs": groups,

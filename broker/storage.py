@@ -51,10 +51,10 @@ def _reclaim_slice(reclaimer: Reclaimer) -> bool:
 
 def _has_lost_logs(store: LogStore) -> bool:
     """Whether damage hit logs that cannot be told from ones that never were."""
-    known = {view.gid for view in store.groups() if view.uuid}
-    hurt = [finding.gids for finding in store.recovery.findings]
-    nameless = any(not view.uuid for view in store.groups())
-    return nameless or any(gids is None or not gids <= known for gids in hurt)
+    if store.lost is None:
+        return False
+    _log.error("logs_lost", reason=store.lost, until="leveret data accept-loss")
+    return True
 
 
 class Storage:

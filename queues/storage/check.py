@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from queues.storage.disk import Disk
 from queues.storage.files import CORRUPT_PREFIX, SPARE_PREFIX, parse_name
 from queues.storage.frames import FORMAT_VERSION, SEGMENT_FILE
+from queues.storage.manifest import MANIFEST_NAMES
 from queues.storage.reading import PendingFrames, Wanted, read_records
 from queues.storage.recovery import Scan
 from queues.storage.replay import Finding
@@ -43,12 +44,14 @@ class DirectoryReport:
     groups: list[GroupReport]
     records: int
     findings: list[Finding]
+    lost: str | None  # why logs may be lost of which not even the name is known
     torn: str | None  # a write that a crash cut short: no error
     payloads: list[bytes]  # of the group that was asked for: snapshot first, entries above it
 
     @property
     def sound(self) -> bool:
-        return not self.findings and not any(group.damaged for group in self.groups)
+        damaged = any(group.damaged for group in self.groups)
+        return not (self.findings or damaged or self.lost)
 
 
 def check_directory(disk: Disk, *, payloads_of: bytes | None = None) -> DirectoryReport:
@@ -66,6 +69,7 @@ def check_directory(disk: Disk, *, payloads_of: bytes | None = None) -> Director
             _groups(scan),
             scan.records,
             scan.findings,
+            scan.state.lost,
             scan.cut,
             _payloads(scan, payloads_of) if payloads_of is not None else [],
         )
@@ -80,7 +84,7 @@ def _files(disk: Disk, scan: Scan) -> list[FileReport]:
     for name in scan.names:
         parsed = parse_name(name)
         if parsed is None:
-            if name.startswith((SPARE_PREFIX, CORRUPT_PREFIX)):
+            if name.startswith((SPARE_PREFIX, CORRUPT_PREFIX)) or name in MANIFEST_NAMES:
                 file = disk.open(name)
                 kind = name.partition("-")[0]
                 reports.append(FileReport(name, kind, None, file.size_bytes(), 0))

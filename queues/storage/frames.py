@@ -1,9 +1,13 @@
 """The format of log files and segments: headers, frames, records; how they are written and read.
 
-    file     0        8         10     11    12         16       24         40    44      4096
-             +--------+---------+------+-----+----------+--------+----------+-----+-------+--------
-             |magic 8s|version H|kind B| pad |next gid I|number Q|store 16s |crc I| zeros | frames …
-             +--------+---------+------+-----+----------+--------+----------+-----+-------+--------
+    file     0        8         10     11    12         16       24         40    44
+             +--------+---------+------+-----+----------+--------+----------+-----+
+             |magic 8s|version H|kind B| pad |next gid I|number Q|store 16s |crc I|
+             +--------+---------+------+-----+----------+--------+----------+-----+
+             44               52    56      4096
+             +----------------+-----+-------+---------
+             |first sequence Q|crc I| zeros | frames …
+             +----------------+-----+-------+---------
     frame    0        4        8          16       24             32        36          40    44
              +--------+--------+----------+--------+--------------+---------+-----------+-----+
              |magic 4s|length I|sequence Q|synced Q|witness from Q|records I|witnesses I|crc I|
@@ -20,6 +24,10 @@ like a frame. `synced` is the last sequence that was on disk before this frame w
 a frame is bad, that is corruption and not a torn write. The witnesses are the groups of the frames
 from `witness from` up to this one, to tell whose records a bad frame held.
 
+A log file begins with the frame of its first sequence. All frames before that one were on disk when
+the file was made; whatever an older file has from there on is what a torn write left, and void.
+Files of earlier versions have zeros in its place, and so do segments, whose sequences begin with 1.
+
     kind     index        term       payload
     REG      -            -          group's uuid
     HARD     term         commit     vote, 16 bytes little-endian; all ones: none
@@ -30,6 +38,10 @@ from `witness from` up to this one, to tell whose records a bad frame held.
     SEAL     -            -          the gids in a segment, I each; its last record
     DAMAGE   -            -          why the group must not be served, UTF-8
     CONFIG   as of which  -          who is in the group, as the host writes it; opaque here
+
+A DAMAGE of gid 0 is about logs of which not even the name is known any more. Index 0: such logs are
+lost, and the payload says why. Index 1: that was accepted, for the findings that the payload lists,
+one to a line. The last such record counts, and stays for as long as the store does.
 
 A REG names a group anew where that takes the place of another, whose DEL follows it in the frame.
 """
@@ -70,9 +82,14 @@ SEAL: Final = 7
 DAMAGE: Final = 8
 CONFIG: Final = 9
 
+LOSS_GID: Final = 0  # whose DAMAGE is about logs that nothing names any more
+LOST: Final = 0
+LOSS_ACCEPTED: Final = 1
+
 NO_VOTE: Final = b"\xff" * 16
 
 _FILE_HEADER: Final = struct.Struct("<8sHBxIQ16s")
+_FIRST: Final = struct.Struct("<Q")
 _FRAME_HEADER: Final = struct.Struct("<4sIQQQII")
 _RECORD: Final = struct.Struct("<B3xIQQI")
 _U32: Final = struct.Struct("<I")
@@ -92,6 +109,7 @@ class FileHeader(NamedTuple):
     next_gid: int
     number: int
     store_id: bytes
+    first_sequence: int = 0  # of a log file; 0 if it does not say
 
 
 def position_of(number: int, offset: int) -> int:
@@ -112,7 +130,11 @@ def encode_file_header(header: FileHeader) -> bytes:
         header.number,
         header.store_id,
     )
-    return (fields + _pack_u32(crc32(fields))).ljust(FILE_HEADER_BYTES, b"\0")
+    fields += _pack_u32(crc32(fields))
+    if header.first_sequence:
+        fields += _FIRST.pack(header.first_sequence)
+        fields += _pack_u32(crc32(fields))
+    return fields.ljust(FILE_HEADER_BYTES, b"\0")
 
 
 def decode_file_header(data: bytes, name: str) -> FileHeader | None:
@@ -127,7 +149,16 @@ def decode_file_header(data: bytes, name: str) -> FileHeader | None:
         raise FormatVersionError(
             f"{name} has format version {version}; this program reads {FORMAT_VERSION}"
         )
-    return FileHeader(kind, next_gid, number, store_id)
+    return FileHeader(kind, next_gid, number, store_id, _first_sequence(data))
+
+
+def _first_sequence(data: bytes) -> int:
+    start = _FILE_HEADER.size + CRC_BYTES
+    end = start + _FIRST.size
+    if len(data) < end + CRC_BYTES or _U32.unpack_from(data, end)[0] != crc32(data[:end]):
+        return 0
+    first: int = _FIRST.unpack_from(data, start)[0]
+    return first
 
 
 class Witnesses:

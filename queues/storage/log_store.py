@@ -20,6 +20,9 @@ from queues.storage.frames import (
     DEL,
     ENTRY,
     HARD,
+    LOSS_ACCEPTED,
+    LOSS_GID,
+    LOST,
     REG,
     SNAP,
     TRUNC,
@@ -89,14 +92,18 @@ class LogStore:
         self.state: State = recovery.state
         self.lock = Lock()
         self.spares = Spares(disk, recovery.spares)
-        self.wal = Wal(disk, options, self.state, self.spares, recovery.witnesses)
+        self.manifest = recovery.manifest
+        self.wal = Wal(
+            disk, options, self.state, self.spares, recovery.witnesses, recovery.manifest
+        )
         self.submitted = 0  # submits handed over; numbers begin with 1
         self.durable = 0  # submits known to be on disk
         self.full = False
         self.free_bytes = 0  # on the disk, when space was last checked
         self._events = events
         self._pending = PendingFrames()
-        self._unvouched = False  # no later frame says yet that the last one was synced
+        # No later frame says yet that the last one was synced.
+        self._unvouched = recovery.unvouched
         self._writer = Writer(self.wal, self._synced, events.failed, self._stalled)
 
     @classmethod
@@ -180,10 +187,33 @@ class LogStore:
             state = self.state
             new = state.damaged.keys() & state.groups.keys() - state.damage_notes.keys()
             records = [(DAMAGE, gid, 0, 0, state.damaged[gid].encode()) for gid in sorted(new)]
+            if state.lost is not None and (state.loss_note is None or state.loss_accepted):
+                records.append((DAMAGE, LOSS_GID, LOST, 0, state.lost.encode()))
             for frame in self._place(records):
-                for (_, gid, _, _, why), offset in frame.placed():
+                for (_, gid, what, _, why), offset in frame.placed():
                     position = position_of(frame.number, offset)
-                    state.damage_noted(gid, why.decode(), position, len(why))
+                    if gid == LOSS_GID:
+                        state.loss_noted(what, why.decode(), position, len(why))
+                    else:
+                        state.damage_noted(gid, why.decode(), position, len(why))
+
+    def accept_loss(self) -> None:
+        """Whoever runs the node knows what is lost: logs that are not there are new ones again.
+
+        Groups without a name go, since nobody can ask for them.
+        """
+        with self.lock:
+            state = self.state
+            known = "\n".join(sorted({finding.where for finding in self.recovery.findings}))
+            records: list[Record] = [(DEL, gid, 0, 0, b"") for gid in state.nameless()]
+            records.append((DAMAGE, LOSS_GID, LOSS_ACCEPTED, 0, known.encode()))
+            for frame in self._place(records):
+                for (kind, gid, what, _, text), offset in frame.placed():
+                    position = position_of(frame.number, offset)
+                    if kind == DEL:
+                        state.deleted(gid, position)
+                    else:
+                        state.loss_noted(what, text.decode(), position, len(text))
 
     def _place(self, records: list[Record]) -> list[Frame]:
         """Give records their places and hand them to the writer, as one submit."""
@@ -297,6 +327,11 @@ class LogStore:
 
     def group(self, gid: int) -> GroupView:
         return self._view(self.state.groups[gid])
+
+    @property
+    def lost(self) -> str | None:
+        """Why logs may be lost of which not even the name is known, until that is accepted."""
+        return self.state.lost
 
     def gid_of(self, uuid: bytes) -> int | None:
         return self.state.by_uuid.get(uuid)

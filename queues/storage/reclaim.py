@@ -28,6 +28,7 @@ from queues.storage.frames import (
     seed_of,
 )
 from queues.storage.log_store import LogStore, hard_record
+from queues.storage.manifest import listed
 from queues.storage.segment import SegmentWriter
 
 logger = logging.getLogger(__name__)
@@ -131,6 +132,7 @@ class Reclaimer:
         barrier = store.submitted
         while store.durable < barrier:
             yield False
+        self._unlist(files)
         for file in files:
             with store.lock:
                 if not self._is_free(file):
@@ -143,6 +145,15 @@ class Reclaimer:
                 if file.kind != LOG_FILE:
                     store.state.segment_dropped(file.number)
             yield True
+
+    def _unlist(self, files: list[StoredFile]) -> None:
+        """What they held is elsewhere: from now on the segments have to be there, and not they."""
+        store = self._store
+        dropped = {file.number for file in files}
+        with store.lock:
+            kept = [file for file in store.state.files.segments() if file.number not in dropped]
+            added = [listed(file) for file in kept]
+        store.manifest.change(added, dropped)
 
     def _give_back(self, file: StoredFile) -> None:
         store = self._store

@@ -31,6 +31,7 @@ from queues.storage.frames import (
     FILE_HEADER_BYTES,
     HARD,
     LOG_FILE,
+    LOSS_GID,
     RECORD_BYTES,
     REG,
     SEAL,
@@ -49,12 +50,14 @@ from queues.storage.frames import (
     scan_frames,
     seed_of,
 )
+from queues.storage.manifest import MANIFEST_NAMES, ListedFile, Manifest, listed, read_manifest
 from queues.storage.replay import Finding, Replay
 from queues.storage.state import Group, State
 
 logger = logging.getLogger(__name__)
 
 _NO_GROUP: Final = Group(0)
+MISSING: Final = "the file is missing"
 
 
 @dataclass(slots=True)
@@ -67,6 +70,8 @@ class Recovery:
     findings: list[Finding]
     cut: str | None
     records: int
+    unvouched: bool  # frames count of which nothing says that they were synced
+    manifest: Manifest
 
 
 def recover(disk: Disk, new_store_id: Callable[[], bytes]) -> Recovery:
@@ -74,7 +79,7 @@ def recover(disk: Disk, new_store_id: Callable[[], bytes]) -> Recovery:
     scan = Scan(disk, new_store_id)
     scan.run()
     for finding in scan.findings:
-        logger.error("corruption in %s at byte %d: %s", finding.file, finding.offset, finding.what)
+        logger.error("corruption in %s", finding.where)
     if scan.cut is not None:
         logger.warning("%s", scan.cut)
     scan.make_good()
@@ -88,9 +93,12 @@ class Scan:
         self._disk = disk
         self.names = sorted(disk.list())
         self.headers = {name: self._header(name) for name in self.names}
+        self.listing = read_manifest(disk, self.names)
         known = [header for header in self.headers.values() if header is not None]
         stored = [name for name in self.names if parse_name(name) is not None]
         store_ids = {h.store_id for n, h in self.headers.items() if h and parse_name(n)}
+        if self.listing is not None:
+            store_ids.add(self.listing.store_id)
         if stored and not store_ids:
             raise StorageError(f"no file has a readable header, {stored[0]} among them")
         if len(store_ids) > 1:
@@ -101,12 +109,16 @@ class Scan:
         # Spares count too: their bytes were sealed with the number that they last had.
         numbers = [header.number for header in known]
         numbers += [parsed[1] for name in self.names if (parsed := parse_name(name))]
+        numbers += [file.number for file in self._listed()]
         self.state.next_number = max(numbers, default=0) + 1
         self.findings: list[Finding] = []
         self.cut: str | None = None
         self.records = 0
         self._replay = Replay(self._apply_log)
         self._used_logs: set[int] = set()
+        self._deleted: set[int] = set()  # groups whose end is in the log
+        generation = self.listing.generation if self.listing is not None else 0
+        self.manifest = Manifest(disk, store_id, generation)
 
     def _header(self, name: str) -> FileHeader | None:
         if parse_name(name) is None and not name.startswith(SPARE_PREFIX):
@@ -117,18 +129,45 @@ class Scan:
         finally:
             file.close()
 
+    def _listed(self) -> list[ListedFile]:
+        return self.listing.files if self.listing is not None else []
+
     def run(self) -> None:
+        self._find_vanished()
+        firsts = self._first_sequences()
         for kind, scan in ((SEGMENT_FILE, self._scan_segment), (LOG_FILE, self._scan_log)):
             for name in self.names:
                 parsed = parse_name(name)
                 if parsed is not None and parsed[0] == kind:
                     self._check_header(name, parsed)
                     handle = self._add_file(kind, parsed[1])
+                    if kind == LOG_FILE:
+                        self._replay.begin_file(name, parsed[1], *_bounds(firsts, parsed[1]))
                     scan(name, parsed[1], handle)
         self.cut = self._replay.end()
         self.state.next_sequence = self._replay.next_sequence
         self.findings += self._replay.findings
         self._mark_damage()
+        if self.state.lost is None:
+            self.state.lost = self._loss()
+
+    def _find_vanished(self) -> None:
+        for file in self._listed():
+            if file.name not in self.headers:
+                hurt = frozenset(file.gids) if file.gids is not None else None
+                self.findings.append(Finding(file.name, 0, MISSING, hurt))
+        if self.listing is None and any(h and h.first_sequence for h in self.headers.values()):
+            what = "no copy can be read: files that are missing would not be noticed"
+            self.findings.append(Finding(MANIFEST_NAMES[0], 0, what, frozenset([LOSS_GID])))
+
+    def _first_sequences(self) -> list[tuple[int, int]]:
+        """Number and first sequence of each log file that says it, vanished ones too; ascending."""
+        firsts = {file.number: file.first_sequence for file in self._listed()}
+        for name, header in self.headers.items():
+            parsed = parse_name(name)
+            if header is not None and parsed == (LOG_FILE, header.number):
+                firsts[header.number] = header.first_sequence or firsts.get(header.number, 0)
+        return sorted([(number, first) for number, first in firsts.items() if first])
 
     def _check_header(self, name: str, parsed: tuple[int, int]) -> None:
         header = self.headers[name]
@@ -257,7 +296,13 @@ class Scan:
         self, head: RecordHead, position: int, frame: ScannedFrame, *, bad: bool
     ) -> None:
         state = self.state
+        if head.gid == LOSS_GID:
+            if not bad:
+                text = frame.payload(head).decode()
+                state.loss_noted(head.index, text, position, head.length)
+            return
         if head.kind == DEL and not bad:
+            self._deleted.add(head.gid)
             if head.gid in state.groups:
                 state.deleted(head.gid, position)
             else:
@@ -297,17 +342,39 @@ class Scan:
     def _mark_damage(self) -> None:
         state = self.state
         for finding in self.findings:
-            gids: Iterable[int] = list(state.groups) if finding.gids is None else finding.gids
-            where = f"{finding.file} at byte {finding.offset}: {finding.what}"
-            parsed = parse_name(finding.file)
-            assert parsed is not None
-            state.files[parsed[1]].corrupt = True
+            _, number = parse_name(finding.file) or (None, 0)
+            if number in state.files:
+                state.files[number].corrupt = True
+            number = max(number, finding.until)
+            # The numbers of groups that are lost altogether are not given again.
+            state.next_gid = max(state.next_gid, max(finding.gids or (), default=0) + 1)
+            gids = self._groups_before(number) if finding.gids is None else finding.gids
             for gid in gids:
-                if gid in state.groups and not self._superseded(finding.record, parsed[1]):
-                    state.damaged.setdefault(gid, where)
+                if gid in state.groups and not self._superseded(finding.record, number):
+                    state.damaged.setdefault(gid, finding.where)
         for gid, group in state.groups.items():
             if group.reg_position is None:
                 state.damaged.setdefault(gid, "nothing says which group this is")
+
+    def _loss(self) -> str | None:
+        """Why there may have been logs of which not even the name is known, if so."""
+        hurt = [finding.where for finding in self.findings if self._hurts_unknown(finding)]
+        hurt = [where for where in hurt if where not in self.state.loss_accepted]
+        nameless = [f"group {gid} has no name" for gid in self.state.nameless()]
+        return next(iter(hurt + nameless), None)
+
+    def _hurts_unknown(self, finding: Finding) -> bool:
+        if finding.gids is None:
+            return True
+        unknown = finding.gids - self._deleted - self.state.groups.keys()
+        return bool(unknown)
+
+    def _groups_before(self, number: int) -> Iterable[int]:
+        """The groups that may have had records in a file: not those made after the next one was."""
+        headers = [header for name, header in self.headers.items() if header and parse_name(name)]
+        later = [h.next_gid for h in headers if h.kind == LOG_FILE and h.number > number]
+        bound = min(later, default=self.state.next_gid)
+        return [gid for gid in self.state.groups if gid < bound]
 
     def _superseded(self, record: RecordHead | None, number: int) -> bool:
         """Whether a record that is lost would not count anyway."""
@@ -333,8 +400,27 @@ class Scan:
             if name.startswith(SEGMENT_PREFIX) and name.endswith(UNFINISHED_SUFFIX):
                 self._disk.unlink(name)
         self._write_unsynced_again()
-        self._empty_logs_become_spares()
+        empty = self._empty_logs()
+        self.manifest.change(self._to_be_listed(empty), ())
+        for file in empty:
+            self._make_spare(file)
         self._disk.sync_directory()
+
+    def _to_be_listed(self, empty: list[StoredFile]) -> list[ListedFile]:
+        """What is here; and what has vanished, until the log says whom that hurts."""
+        firsts = dict(self._first_sequences())
+        files = self.state.files
+        kept = [file for file in files.logs() + files.segments() if file not in empty]
+        here = [listed(file, firsts.get(file.number, 0)) for file in kept]
+        untold = {finding.file for finding in self.findings if not self._is_noted(finding)}
+        return here + [file for file in self._listed() if file.name in untold]
+
+    def _is_noted(self, finding: Finding) -> bool:
+        state = self.state
+        _, number = parse_name(finding.file) or (None, 0)
+        gids = self._groups_before(number) if finding.gids is None else finding.gids
+        groups_noted = all(gid in state.damage_notes for gid in gids if gid in state.groups)
+        return groups_noted and (not self._hurts_unknown(finding) or state.loss_note is not None)
 
     def _write_unsynced_again(self) -> None:
         """Frames may be only in the kernel's memory, even marked clean by a failed sync."""
@@ -345,16 +431,21 @@ class Scan:
         for number in written:
             self.state.files.handle(number).datasync()
 
-    def _empty_logs_become_spares(self) -> None:
+    def _empty_logs(self) -> list[StoredFile]:
+        """Log files of which nothing counts."""
         suspect = {finding.file for finding in self.findings}
+        return [
+            file
+            for file in self.state.files.logs()
+            if file.number not in self._used_logs and file.name not in suspect
+        ]
+
+    def _make_spare(self, file: StoredFile) -> None:
         used = [int(n.removeprefix(SPARE_PREFIX)) for n in self.names if n.startswith(SPARE_PREFIX)]
-        next_spare = max(used, default=0) + 1
-        for file in self.state.files.logs():
-            if file.number not in self._used_logs and file.name not in suspect:
-                self.state.files.remove(file.number)
-                self._disk.rename(file.name, spare_name(next_spare))
-                self.names.append(spare_name(next_spare))
-                next_spare += 1
+        name = spare_name(max(used, default=0) + 1)
+        self.state.files.remove(file.number)
+        self._disk.rename(file.name, name)
+        self.names.append(name)
 
     def result(self) -> Recovery:
         spares = [name for name in self.names if name.startswith(SPARE_PREFIX)]
@@ -365,4 +456,12 @@ class Scan:
             self.findings,
             self.cut,
             self.records,
+            any(frame.records for _, frame in self._replay.unsynced()),
+            self.manifest,
         )
+
+
+def _bounds(firsts: list[tuple[int, int]], number: int) -> tuple[int, int | None]:
+    """The first sequence of a log file, and that of the next one; 0 and None if not known."""
+    first = next((first for at, first in firsts if at == number), 0)
+    return first, next((first for at, first in firsts if at > number), None)

@@ -6,7 +6,17 @@ from typing import Final, NamedTuple
 
 from queues.storage.entry_index import EntryIndex
 from queues.storage.files import FileTable
-from queues.storage.frames import CONFIG, DAMAGE, DEL, ENTRY, HARD, REG, SNAP
+from queues.storage.frames import (
+    CONFIG,
+    DAMAGE,
+    DEL,
+    ENTRY,
+    HARD,
+    LOSS_GID,
+    LOST,
+    REG,
+    SNAP,
+)
 
 REG_LENGTH: Final = 16
 HARD_LENGTH: Final = 16
@@ -86,6 +96,9 @@ class State:
     graves: dict[int, Grave] = field(default_factory=dict)
     damaged: dict[int, str] = field(default_factory=dict)  # gid → why
     damage_notes: dict[int, tuple[int, int]] = field(default_factory=dict)  # position, length
+    lost: str | None = None  # why logs may be lost of which not even the name is known, if so
+    loss_note: tuple[int, int] | None = None  # position and length of what the log says about that
+    loss_accepted: frozenset[str] = frozenset()  # findings that are no news any more
 
     def registered(self, gid: int, uuid: bytes, position: int) -> None:
         group = self.groups.get(gid) or self._new_group(gid)
@@ -97,6 +110,10 @@ class State:
             del self.by_uuid[group.uuid]
         group.uuid = uuid
         self.by_uuid[uuid] = gid
+
+    def nameless(self) -> list[int]:
+        """Groups whose name is lost."""
+        return [gid for gid, group in self.groups.items() if not group.uuid]
 
     def _new_group(self, gid: int) -> Group:
         group = self.groups[gid] = Group(gid)
@@ -158,6 +175,15 @@ class State:
         self.damage_notes[gid] = (position, length)
         self.damaged.setdefault(gid, why)
 
+    def loss_noted(self, what: int, text: str, position: int, length: int) -> None:
+        """The log says that logs were lost, or that this was accepted."""
+        if self.loss_note is not None:
+            self.files.dead([self.loss_note])
+        self.files.live(position, length)
+        self.loss_note = (position, length)
+        self.lost = text if what == LOST else None
+        self.loss_accepted = frozenset(text.split("\n")) if what != LOST else frozenset()
+
     def buried(self, gid: int, position: int) -> None:
         """Keep the DEL alive for as long as segments bring the group's records back."""
         old = self.graves.pop(gid, None)
@@ -181,6 +207,8 @@ class State:
         if kind == DEL:
             grave = self.graves.get(gid)
             return grave is not None and grave.position == position
+        if gid == LOSS_GID:
+            return self.loss_note is not None and self.loss_note[0] == position
         group = self.groups.get(gid)
         if group is None:
             return False
@@ -205,6 +233,9 @@ class State:
         self.files.dead([(old, length)])
         if kind == DEL:
             self.graves[gid] = self.graves[gid]._replace(position=new)
+            return
+        if gid == LOSS_GID:
+            self.loss_note = (new, length)
             return
         if kind == DAMAGE:
             self.damage_notes[gid] = (new, length)

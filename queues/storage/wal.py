@@ -28,6 +28,7 @@ from queues.storage.frames import (
     encode_file_header,
     seed_of,
 )
+from queues.storage.manifest import ListedFile, Manifest
 from queues.storage.options import StoreOptions
 from queues.storage.state import State
 
@@ -99,11 +100,13 @@ class Wal:
         state: State,
         spares: Spares,
         witnesses: Witnesses,
+        manifest: Manifest,
     ) -> None:
         self._disk = disk
         self._options = options
         self._state = state
         self._spares = spares
+        self._manifest = manifest
         self._planner = FramePlanner(state.next_sequence, witnesses)
         self.active: StoredFile | None = None
         self._offset = 0
@@ -173,7 +176,7 @@ class Wal:
         """
         first = frames[0]
         if first.number != self._handle_number:
-            self._open(first.number, first.file_bytes)
+            self._open(first)
         assert self._handle is not None
         frames = self._with_room(self._handle, frames)
         seed = seed_of(self._state.store_id, first.number)
@@ -218,13 +221,17 @@ class Wal:
                     raise
         return name, self._disk.open(name)
 
-    def _open(self, number: int, size_bytes: int) -> None:
-        name, handle = self._file_for(size_bytes)
-        header = FileHeader(LOG_FILE, self._state.next_gid, number, self._state.store_id)
+    def _open(self, first: Frame) -> None:
+        """Make the file of a frame that is the first one in it."""
+        number, state = first.number, self._state
+        self._manifest.make_room()
+        name, handle = self._file_for(first.file_bytes)
+        header = FileHeader(LOG_FILE, state.next_gid, number, state.store_id, first.sequence)
         handle.pwritev([encode_file_header(header)], 0)
         handle.datasync()
         self._disk.rename(name, StoredFile(LOG_FILE, number, 0).name)
         self._disk.sync_directory()
+        self._manifest.add(ListedFile(LOG_FILE, number, first.sequence))
         self.close()
         self._handle, self._handle_number = handle, number
         self._has_allocated(number, handle.size_bytes())

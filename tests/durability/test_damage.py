@@ -231,11 +231,21 @@ def test_lost_definitions_are_not_taken_for_none(life):
     assert "Traceback" not in said
 
 
-def test_a_damaged_file_header_stops_the_start_in_one_line(life):
+def test_a_damaged_file_header_costs_nothing_while_the_manifest_says_whose_file_it_is(life):
     fill(life, "q")
     life.kill()
-    log = LogFile(life)
-    log.flip(20)
+    LogFile(life).flip(20)
+    life.start()
+    assert "bad file header" in life.process.log_text()
+    assert drain(life.channel(), "q") == bodies("q")
+
+
+def test_files_that_nothing_says_whose_they_are_stop_the_start_in_one_line(life):
+    fill(life, "q")
+    life.kill()
+    LogFile(life).flip(20)
+    for path in life.data_dir.glob("manifest-*"):
+        path.unlink()
     code, said = start_and_fail(life.data_dir)
     assert code == 1
     assert "Traceback" not in said

@@ -1,4 +1,4 @@
-"""`leveret data check` and `stats` on real directories, sound and damaged."""
+"""`leveret data …` on real directories, sound and damaged."""
 
 import json
 import subprocess
@@ -85,3 +85,23 @@ def test_a_directory_that_is_not_there_is_a_usage_error(tmp_path):
     checked = leveret("stats", "--data-dir", str(tmp_path / "nowhere"))
     assert checked.returncode == 2
     assert checked.stderr.startswith("leveret: ")
+
+
+def test_lost_logs_are_told_until_that_is_accepted(broker):
+    assert broker.stop() == 0
+    directory = str(broker.data_dir)
+    newest = max(broker.data_dir.glob("wal-*"))
+    newest.unlink()
+    checked = leveret("check", "--data-dir", directory)
+    assert checked.returncode == 1
+    assert f"corrupt: {newest.name} at byte 0: the file is missing" in checked.stdout
+    assert "lost: logs that nothing names any more" in checked.stdout
+    asked = leveret("accept-loss", "--data-dir", directory)
+    assert asked.returncode != 0  # nobody said yes
+    accepted = leveret("accept-loss", "--yes", "--data-dir", directory)
+    assert accepted.returncode == 0, accepted.stderr
+    assert accepted.stdout.splitlines()[-1] == "accepted"
+    checked = json.loads(leveret("check", "--json", "--data-dir", directory).stdout)
+    assert checked["lost"] is None
+    again = leveret("accept-loss", "--data-dir", directory)
+    assert (again.returncode, again.stdout) == (0, "no logs are lost\n")

@@ -8,8 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from tests.storage.walk import OPTIONS, Walk, run
-from tests.support.simdisk import input_output_error
+from queues.storage.manifest import GROWTH_BYTES
+from tests.storage.walk import OPTIONS, Walk, run, run_damaged
+from tests.support.simdisk import Fault, input_output_error
 
 SEEDS = st.integers(0, 2**16)
 
@@ -81,10 +82,56 @@ def test_the_store_is_its_model() -> None:
     )
 
 
-@pytest.mark.parametrize("start", range(0, 200, 50))
+@pytest.mark.parametrize("start", range(0, 1000, 100))
 def test_long_lives_with_crashes_keep_every_promise(start: int) -> None:
-    for seed in range(start, start + 50):
+    for seed in range(start, start + 100):
         run(seed)
+
+
+@pytest.mark.parametrize("start", range(0, 600, 100))
+def test_whoever_lost_something_is_called_damaged_and_stays_so(start: int) -> None:
+    hurt = lost = spared = 0
+    for seed in range(start, start + 100):
+        walk = run_damaged(seed)
+        hurt += bool(walk.hurt)
+        lost += walk.lost
+        spared += bool(walk.groups)
+    assert min(hurt, lost, spared) > 30
+
+
+def test_reads_that_fail_now_and_then_cost_nothing_but_the_attempt() -> None:
+    """A latent error of the disk, while the store is opened or at work."""
+    failed = 0
+    for seed in range(40):
+        walk = Walk(seed)
+        for _ in range(3):
+            for _ in range(walk.random.randint(1, 100)):
+                walk.step()
+            walk.disk.fault = reads_fail_after(walk.random.randint(1, 12))
+            walk.fails()
+            failed += len(walk.failures)
+            walk.disk.kill()
+            walk.disk.fault = reads_fail_after(walk.random.randint(0, 12))
+            try:
+                walk.attempt()
+            except OSError:
+                failed += 1
+            walk.disk.kill()
+            walk.kill()
+            walk.check_reads()
+    assert failed > 40
+
+
+def reads_fail_after(count: int) -> Fault:
+    left = count
+
+    def fault(operation: str, name: str) -> None:
+        nonlocal left
+        left -= operation == "read"
+        if operation == "read" and left < 0:
+            input_output_error(operation, name)
+
+    return fault
 
 
 @pytest.mark.parametrize("operation", ["write", "sync", "sync directory", "rename", "create"])
@@ -125,7 +172,7 @@ def test_after_everything_is_released_four_log_files_are_left() -> None:
         while walk.reclaimer.step():
             walk.flush()
         live = walk.store.statistics().live_bytes  # registrations, hard states, snapshots
-        most = 4 * walk.options.wal_file_bytes + walk.options.reserve_bytes
+        most = 4 * walk.options.wal_file_bytes + walk.options.reserve_bytes + 2 * GROWTH_BYTES
         assert walk.disk.used_bytes() <= most + 2 * live
         walk.crash()
 

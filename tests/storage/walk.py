@@ -9,15 +9,39 @@ from random import Random
 from uuid import UUID
 
 from queues.storage.batch import WriteBatch
-from queues.storage.errors import StoreFailedError
-from queues.storage.frames import CONFIG, DEL, ENTRY, HARD, REG, SNAP, TRUNC, Record, decode_vote
+from queues.storage.errors import CorruptRecordError, StoreFailedError
+from queues.storage.files import parse_name
+from queues.storage.frames import (
+    CONFIG,
+    DEL,
+    ENTRY,
+    FILE_HEADER_BYTES,
+    HARD,
+    LOG_FILE,
+    REG,
+    SEGMENT_FILE,
+    SNAP,
+    TRUNC,
+    Record,
+    decode_vote,
+)
 from queues.storage.log_store import GroupView, LogStore, StoredEntry
+from queues.storage.manifest import MANIFEST_NAMES
 from queues.storage.options import StoreEvents, StoreOptions
 from queues.storage.reclaim import Reclaimer
 from tests.support.simdisk import SimDisk
 
 OPTIONS = StoreOptions(wal_file_bytes=12 * 1024, free_bytes_min=0, reserve_bytes=6 * 1024)
 STORE_ID = b"\x5a" * 16
+
+
+class BrokenPromiseError(Exception):
+    """The store lost, invented or kept silent about something."""
+
+
+def promise(kept: object, text: object) -> None:
+    if not kept:
+        raise BrokenPromiseError(text)
 
 
 class PowerFailedError(Exception):
@@ -77,6 +101,9 @@ class Walk:
         self.durable = 0
         self.failures: list[BaseException] = []
         self.full: list[bool] = []
+        self.hurt: set[int] = set()  # groups that were called damaged
+        self.lost = False  # it was said that logs are lost of which not even the name is known
+        self.cut_in = ""  # the last log file before the last crash
         self.uuids = 0
         self.bodies = 0
         self.open()
@@ -92,9 +119,16 @@ class Walk:
         self.records = []
         self.submits = {0: 0}
 
+    def attempt(self) -> None:
+        """Open it once and throw that away; OSError if the disk does not let it."""
+        events = StoreEvents(lambda _: None, lambda _: None, lambda _: None)
+        LogStore.open(
+            self.disk, self.options, events, new_store_id=lambda: STORE_ID, threaded=False
+        )
+
     def _durable(self, number: int) -> None:
-        assert not self.failures, "reported durable after a failure"
-        assert number > self.durable
+        promise(not self.failures, "reported durable after a failure")
+        promise(number > self.durable, f"{number} is reported durable after {self.durable}")
         self.durable = number
 
     # What a host does.
@@ -262,28 +296,44 @@ class Walk:
         except (PowerFailedError, StoreFailedError):
             pass
 
+    def tear_a_write(self) -> None:
+        """The power fails with several frames on their way: any of them may arrive."""
+        for _ in range(self.random.randint(2, 6)):
+            if self.groups:
+                self.write()
+
+        def fault(operation: str, name: str) -> None:
+            if operation == "sync":
+                raise PowerFailedError(operation, name)
+
+        self.disk.fault = fault
+        self.flush()
+
     def _reopen(self) -> None:
         floor, records = self.submits[self._known_durable()], self.records
         self.open()
-        assert not self.store.recovery.findings, self.store.recovery.findings
+        promise(not self.store.recovery.findings, self.store.recovery.findings)
         self.records = records
         groups = self._after(floor)
         found = {view.gid: self._found(view) for view in self.store.groups()}
         names = [group.uuid for group in found.values()]
-        assert len(set(names)) == len(names), "two groups of one name"
-        assert [self.store.gid_of(name) for name in names] == list(found)
+        promise(len(set(names)) == len(names), "two groups of one name")
+        promise([self.store.gid_of(name) for name in names] == list(found), "a name leads astray")
         told = self._differences(found, groups)
         for record in records[floor:]:
             if not self._differences(found, groups):
                 break
             apply(groups, record)
-        assert not self._differences(found, groups), told
+        promise(not self._differences(found, groups), told)
         self._go_on_from(groups)
 
     def _found(self, view: GroupView) -> ModelGroup:
         """A group as the store gives it back."""
-        entries = self.store.read(view.gid, 0, 1 << 60, bytes_max=1 << 60)
-        snapshot = view.snapshot and (*view.snapshot[:2], self.store.read_snapshot(view.gid))
+        try:
+            entries = self.store.read(view.gid, 0, 1 << 60, bytes_max=1 << 60)
+            snapshot = view.snapshot and (*view.snapshot[:2], self.store.read_snapshot(view.gid))
+        except CorruptRecordError as error:
+            raise BrokenPromiseError(f"called sound and cannot be read: {error}") from error
         log = {entry.index: entry[1:] for entry in entries}
         hard = (view.term, view.vote)
         return ModelGroup(view.uuid, hard, snapshot, log, config=view.config)
@@ -310,6 +360,38 @@ class Walk:
         lost = [i for i in model.log if i not in found.log and i not in released]
         return [*told, f"group {gid} lost {lost}"] if lost else told
 
+    # Damage.
+
+    def end(self) -> None:
+        """Stop in good order: all that was written is promised, and vouched for."""
+        self.disk.fault = None
+        self.store.close()
+        assert not self.failures
+
+    def reopen_damaged(self) -> None:
+        """After `end` and damage: who lost something is called damaged, and stays so for good.
+
+        All others have what they had.
+        """
+        self.open()
+        state = self.store.state
+        damaged = set(state.damaged)
+        found = {view.gid: view for view in self.store.groups()}
+        for gid in self.hurt - damaged:
+            promise(self.store.lost and gid not in found, f"damage of group {gid} is forgotten")
+        promise(self.store.lost or not self.lost, "it is forgotten that logs are lost")
+        for gid in found.keys() - self.groups.keys() - damaged:
+            promise(False, f"group {gid} is back from the dead")
+        for gid, group in self.groups.items():
+            if gid not in found:
+                promise(self.store.lost, f"group {gid} has vanished without a word")
+            elif gid not in damaged:
+                told = self._differs(gid, self._found(found[gid]), group)
+                promise(not told, told)
+        self.hurt, self.lost = damaged, bool(self.store.lost)
+        kept = {gid: group for gid, group in self.groups.items() if gid in found.keys() - damaged}
+        self._go_on_from(kept)
+
     def _go_on_from(self, groups: dict[int, ModelGroup]) -> None:
         """What came back is what the host finds and works with."""
         for gid, group in groups.items():
@@ -323,7 +405,8 @@ class Walk:
         """Everything needed is readable, pending or not, before and after being moved."""
         for gid, group in self.groups.items():
             entries = self.store.read(gid, 0, 1 << 60, bytes_max=1 << 60)
-            assert {e.index: e[1:] for e in entries} == group.needed()
+            there = {e.index: e[1:] for e in entries}
+            promise(there == group.needed(), f"group {gid} is read otherwise than it was written")
 
     def fails(self) -> None:
         """The disk fails from now on: the store must stop and say so once."""
@@ -359,3 +442,77 @@ def run(seed: int, steps: int = 120, rounds: int = 4) -> Walk:
         walk.random.choice([walk.crash, walk.crash, walk.kill, walk.stop])()
         walk.check_reads()
     return walk
+
+
+def run_damaged(seed: int, steps: int = 60) -> Walk:
+    """A life with crashes, and then things that must not happen; raises if one is kept silent."""
+    walk = Walk(seed)
+    random = walk.random
+    for _ in range(random.randint(0, 2)):
+        _live(walk, random.randint(1, steps))
+        random.choice([walk.until_power_fails, walk.tear_a_write])()
+        walk.cut_in = max(_stored(walk, LOG_FILE), default="")
+        walk.crash()
+    if not _stored(walk):
+        walk.create()
+    for _ in range(random.randint(1, 3)):
+        _live(walk, random.choice([0, 3, random.randint(1, steps)]))
+        walk.end()
+        random.choice(BLOWS)(walk)
+        walk.reopen_damaged()
+        # Traffic, by which the files with the evidence go.
+        _live(walk, random.randint(1, steps))
+        walk.flush()
+        walk.reclaim(200)
+        walk.end()
+        walk.reopen_damaged()
+    return walk
+
+
+def _live(walk: Walk, steps: int) -> None:
+    for _ in range(steps):
+        walk.step()
+
+
+def _stored(walk: Walk, kind: int | None = None) -> list[str]:
+    """Log files and segments, of one kind or of both."""
+    parsed = [(name, parse_name(name)) for name in sorted(walk.disk.list())]
+    return [name for name, which in parsed if which and kind in (None, which[0])]
+
+
+def flip(walk: Walk) -> None:
+    """One bit, anywhere behind a header."""
+    name = walk.random.choice(_stored(walk))
+    size = len(walk.disk.content(name).rstrip(b"\0"))
+    if size > FILE_HEADER_BYTES:
+        place = walk.random.randrange(FILE_HEADER_BYTES, size)
+        walk.disk.flip(name, place, walk.random.randrange(8))
+
+
+def flip_first_frame(walk: Walk) -> None:
+    """One bit in the header of the first frame of a log file, often one begun after a crash."""
+    names = _stored(walk, LOG_FILE)
+    after_the_cut = [name for name in names if name > walk.cut_in][:1]
+    name = walk.random.choice(names + 3 * after_the_cut)
+    if len(walk.disk.content(name).rstrip(b"\0")) > FILE_HEADER_BYTES:
+        walk.disk.flip(name, FILE_HEADER_BYTES + walk.random.randrange(4, 44))
+
+
+def vanish(walk: Walk) -> None:
+    """One file is gone."""
+    kind = walk.random.choice([LOG_FILE, SEGMENT_FILE])
+    walk.disk.unlink(walk.random.choice(_stored(walk, kind) or _stored(walk)))
+    walk.disk.sync_directory()
+
+
+def hurt_manifest(walk: Walk) -> None:
+    """One copy is gone or bad: the other serves."""
+    name = walk.random.choice(MANIFEST_NAMES)
+    if walk.random.random() < 0.5:
+        walk.disk.flip(name, walk.random.randrange(48))
+        return
+    walk.disk.unlink(name)
+    walk.disk.sync_directory()
+
+
+BLOWS = (flip, flip_first_frame, flip_first_frame, vanish, vanish, hurt_manifest)
