@@ -387,6 +387,9 @@ class DurableStore:
             self._marked.append(then)
         self._log.changed(urgent=True)
 
+    def confirm(self, then: Callable[[bool], None]) -> None:
+        self._log.confirm(then)
+
     def retire(self) -> None:
         """The log goes on without it. What it was told and is not applied is void."""
         self._retired = True

@@ -36,6 +36,10 @@ class Log(Protocol):
         """Keep the state up to `index`; `then` is called when it is durable."""
         ...
 
+    def confirm(self, then: Callable[[bool], None]) -> None:
+        """Say whether all that anybody was told of it is applied here, once that is known."""
+        ...
+
     def delete(self) -> None:
         """The whole log may go."""
         ...

@@ -513,6 +513,16 @@ class Queue:
         else:
             self._store.enqueue([], Once(then))
 
+    def confirm(self, then: Callable[[bool], None]) -> None:
+        """Say whether it is still the one that is served, once that is known.
+
+        Where it is, what it says next is as new as anything that was said before it was asked.
+        """
+        if self._store is None or self.deleted or self.damaged is not None:
+            then(True)  # noqa: FBT003 - an answer
+        else:
+            self._store.confirm(then)
+
     def when_published(self, then: Callable[[], None]) -> None:
         """Call back when all that was published to it so far is in it, or was refused."""
         if self._store is None or self.deleted or not any(self._store.under_way()):
@@ -629,6 +639,11 @@ class Queue:
                 self._delivered(held)
                 self._expire(now)
         self._expire(now + 1)
+
+    def has_next(self) -> bool:
+        """Whether `get` would find something."""
+        self._watch_head()
+        return bool(self._ready.available)
 
     def get(self, holder: Consumer) -> Message | None:
         """basic.get: the head, held by `holder` unless that is no-ack."""

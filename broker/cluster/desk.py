@@ -334,13 +334,11 @@ class Desk:
         """What is asked for neither by nor about a consumer."""
         queue = self.queue
         if what == What.COUNTS:
-            then(calls.pack_counts(queue.ready, queue.consumer_count))
+            self._when_sure(lambda: then(calls.pack_counts(queue.ready, queue.consumer_count)))
         elif what == What.PURGE:
-            count = queue.purge()
-            # As with an ack, what was purged must not come back once somebody knows it is gone.
-            queue.when_stored(lambda: then(calls.pack_count(count)))
+            self._when_sure(lambda: self._purge(then))
         elif what == What.CHECK_DELETE:
-            then(self._check_delete(*arguments))
+            self._when_sure(lambda: then(self._check_delete(*arguments)))
         elif what == What.STATISTICS:
             then(calls.pack_statistics(queue.statistics(), arguments))
         elif what == What.STORED:
@@ -350,6 +348,18 @@ class Desk:
             then(b"")
         else:
             raise ValueError(f"unexpected call {what!r}")
+
+    def _when_sure(self, look: Callable[[], None]) -> None:
+        """Look into the queue when it is certain that no other node leads it.
+
+        Never, where another does: whoever asks is told so, and asks that one.
+        """
+        self.queue.confirm(lambda sure: look() if sure else None)
+
+    def _purge(self, then: Answer) -> None:
+        count = self.queue.purge()
+        # As with an ack, what was purged must not come back once somebody knows it is gone.
+        self.queue.when_stored(lambda: then(calls.pack_count(count)))
 
     def when_settled(self, missed: Sequence[int], then: Answer) -> None:
         """Answer when the log has all that became of deliveries so far, for good.
@@ -375,11 +385,14 @@ class Desk:
             return precondition_failed("not empty")
         return calls.pack_count(queue.ready)
 
-    def _get(self, guest: Guest, then: Answer) -> None:
+    def _get(self, guest: Guest, then: Answer, *, sure: bool = False) -> None:
         if guest is not self._guests.get(guest.node):
             return  # its stay is over, and nobody waits for an answer
         if self.queue.is_loading or not self.dealing:
             self.when_ready(lambda: self._get(guest, then))
+            return
+        if not sure and not self.queue.has_next():
+            self._when_sure(lambda: self._get(guest, then, sure=True))
             return
         stand_in = guest.stand_ins[FETCHER]
         stand_in.consumer.lease_ms = self.queue.options.lease_ms

@@ -429,12 +429,22 @@ class QueueFront:
         else:
             self._call(What.GET, bytes((holder.no_ack,)), fetched)
 
-    def _fetch_here(self, queue: Queue, holder: Consumer, then: Callable[[Fetched], bool]) -> None:
+    def _fetch_here(
+        self,
+        queue: Queue,
+        holder: Consumer,
+        then: Callable[[Fetched], bool],
+        *,
+        sure: bool = False,
+    ) -> None:
+        """That there is nothing is said when this node is `sure` to lead."""
         desk = self._stay.desk
         if self.queue is not queue or desk is None:
             self.fetch(holder, then)
         elif queue.is_loading or not desk.dealing:
             desk.when_ready(lambda: self._fetch_here(queue, holder, then))
+        elif not sure and not queue.has_next():
+            queue.confirm(partial(self._fetch_surely, queue, holder, then))
         else:
             taker = holder
             if holder.no_ack:  # not gone before somebody was shown it
@@ -446,6 +456,26 @@ class QueueFront:
                 hand_back(queue, taker, How.UNTOUCHED, [message])
             elif holder.no_ack:
                 queue.settle(taker, [message])
+
+    def _fetch_surely(
+        self,
+        queue: Queue,
+        holder: Consumer,
+        then: Callable[[Fetched], bool],
+        sure: bool,  # noqa: FBT001 - an answer
+    ) -> None:
+        clock = self._fronts.clock
+
+        def again() -> None:
+            self.fetch(holder, then)
+            self._fronts.flush()
+
+        if sure:
+            self._fetch_here(queue, holder, then, sure=True)
+        elif self.queue is queue:  # it was deposed this very moment
+            clock.call_at(clock.now_ms() + RETRY_MS, again)
+        else:
+            self.fetch(holder, then)
 
     def counts(self, then: Callable[[int, int], None]) -> None:
         """Ready messages and consumers, as its leader knows them; zeros where nobody answers."""

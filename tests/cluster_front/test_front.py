@@ -276,7 +276,9 @@ def test_questions_are_answered_by_the_leader(world):
     front.check_delete(if_unused=True, if_empty=False, then=said.append)
     front.check_delete(if_unused=False, if_empty=True, then=said.append)
     front.check_delete(if_unused=False, if_empty=False, then=said.append)
+    world.settle_down()
     front.statistics(said.append)
+    world.settle_down()
     front.purge(said.append)
     world.settle_down()
     assert said[0] == (2, 1)
@@ -454,6 +456,43 @@ def test_an_ack_that_died_with_the_leader_is_said_again(world):
     world.settle_down(3000)
     assert bodies(client) == [b"a", b"b"]
     assert world.leader.replica.messages == 1
+
+
+@pytest.mark.parametrize("asker", [1, 3])
+@pytest.mark.parametrize("what", ["get", "counts", "check_delete", "purge"])
+def test_a_leader_that_was_deposed_unawares_does_not_say_what_it_remembers(asker, what):
+    world = World(members=(1, 2, 3, 4, 5), nodes=(1, 2, 3, 4, 5))
+    world.elect(1)
+    world.settle_down()
+    for one in (1, 3):
+        for other in (2, 4, 5):
+            world.cut(one, other)
+    world.elect(2)
+    world.publish(2, [b"a", b"b"])
+    world.settle_down()
+    client, answers = Client(world.nodes[asker]), []
+    front = client.node.front
+    if what == "get":
+        answers = client.get()
+    elif what == "counts":
+        front.counts(lambda *counts: answers.append(counts))
+    elif what == "purge":
+        front.purge(answers.append)
+    else:
+        front.check_delete(if_unused=False, if_empty=True, then=answers.append)
+    world.settle_down(1000)
+    assert not answers
+    for one in (1, 3):
+        for other in (2, 4, 5):
+            world.heal(one, other)
+    world.settle_down(3000)
+    [answer] = answers
+    if what == "get":
+        assert bytes(answer[0].body) == b"a"
+    elif what == "check_delete":
+        assert answer.code == 406
+    else:
+        assert answer == {"counts": (2, 0), "purge": 2}[what]
 
 
 def test_dealing_waits_for_the_claims_of_all_that_are_up(world):

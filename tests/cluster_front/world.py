@@ -129,6 +129,9 @@ class Log:
     def checkpoint(self, index, state, then):
         then()
 
+    def confirm(self, then):
+        self._group.confirm(self._node, then)
+
     def delete(self):
         pass
 
@@ -145,6 +148,7 @@ class Group:
         self.leader = None
         self.leading = {}  # who thinks that it leads → term
         self.term = 0
+        self.unsure = []  # nodes that asked whether they lead, and who waits for it there
 
     def in_majority(self, node):
         alive = [m for m in self.members if m == node or self.world.net.is_up(node, m)]
@@ -176,12 +180,29 @@ class Group:
         self.world.nodes[node].replica.apply(index, self.committed[index - 1])
         return True
 
+    def confirm(self, node, then):
+        """A leader that nobody can reach does not know until it is reached."""
+        self.unsure.append((node, then))
+
+    def answer(self):
+        """The leader has heard from a majority that it is."""
+        node = self.leader
+        sure = [each for each in self.unsure if each[0] == node and self.in_majority(node)]
+        self.unsure = [each for each in self.unsure if each not in sure]
+        for _, then in sure:
+            then(True)
+        return bool(sure)
+
     def step_down(self, node):
         term = self.leading.pop(node, None)
         if term is not None:
             self.proposed[node].clear()
             self.world.nodes[node].replica.follow()
             self.world.nodes[node].book.i_lead_no_more(UID, term)
+            waiting = [then for other, then in self.unsure if other == node]
+            self.unsure = [each for each in self.unsure if each[0] != node]
+            for then in waiting:
+                then(False)
 
     def elect(self, node, survivors=0):
         """Another leads. So many of the old one's proposals turn out to be committed."""
@@ -521,13 +542,16 @@ class World:
                     self.carry(busy[0])
                 elif self.work:
                     self.do_work()
-                elif self.group.commit() or any(map(self.group.apply, self._followers())):
+                elif self.group.answer() or self._replicate():
                     self.flush()
                 else:
                     break
             if left:
                 self.clock.advance(50)
                 self.flush()
+
+    def _replicate(self):
+        return self.group.commit() or any(map(self.group.apply, self._followers()))
 
     def _followers(self):
         return [n for n in self.members if n in self.nodes and n not in self.group.leading]
@@ -558,6 +582,7 @@ class World:
 
     def crash(self, number):
         self.nodes.pop(number).mail.is_dead = True
+        self.group.unsure = [each for each in self.group.unsure if each[0] != number]
         self.group.leading.pop(number, None)
         for other in list(self.nodes):
             self.cut(number, other)
