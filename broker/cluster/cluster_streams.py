@@ -92,6 +92,7 @@ class ClusterStreams:
         self.leader_of = storage.book.leader_of
         self.watch = storage.book.watch
         self.unwatch = storage.book.unwatch
+        self.forget = storage.book.forget
         storage.streams.replication = self
 
     # Its logs

@@ -653,6 +653,7 @@ class QueueFront:
         gone = ChannelError(404, f"queue '{self.name}' was deleted")
         self._calls.fail_all(gone)
         self._consumers.end(gone, told=led_here)
+        self._fronts.book.forget(self.uid)
         return count
 
 

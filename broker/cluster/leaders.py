@@ -18,6 +18,8 @@ from queues.raft.messages import NodeId
 
 _RECORD: Final = Struct(">16sQ?")
 RECORDS_MAX: Final = 8192  # in one message: about 200 KB
+# Deleted logs of which late news is not heard: what was on its way is seconds old.
+FORGOTTEN_MAX: Final = 16384
 
 Watcher: TypeAlias = Callable[[NodeId | None], None]
 
@@ -40,6 +42,7 @@ class LeaderBook:
         self._fixed: dict[bytes, NodeId] = {}
         self._mine: dict[bytes, int] = {}  # what this node leads → term
         self._watchers: dict[bytes, list[Watcher]] = {}
+        self._forgotten: dict[bytes, None] = {}  # the oldest first
         self.on_lead: Callable[[bytes], None] = lambda _: None  # this node begins to lead that log
 
     # For whoever wants to know.
@@ -73,14 +76,21 @@ class LeaderBook:
         self._changed(uid, before)
 
     def forget(self, uid: bytes) -> None:
-        """It is deleted. Late news of it would come back: whoever deletes it asks no more."""
+        """Its queue or stream is deleted: late news of it is not heard any more.
+
+        Whoever watches it still has to stop doing so.
+        """
         for known in (self._leads, self._fixed, self._mine):
             known.pop(uid, None)
-        self._watchers.pop(uid, None)
+        self._forgotten[uid] = None
+        if len(self._forgotten) > FORGOTTEN_MAX:
+            del self._forgotten[next(iter(self._forgotten))]
 
     # What this node's own members say.
 
     def i_lead(self, uid: bytes, term: int) -> None:
+        if uid in self._forgotten:
+            return  # its member goes once the deletion is durable
         self._mine[uid] = term
         self._heard(uid, term, self.me)
         self._tell(self._mail.up(), [(uid, term, True)])
@@ -124,6 +134,8 @@ class LeaderBook:
                 self._gone(uid, lead.term, node)
 
     def _heard(self, uid: bytes, term: int, leader: NodeId) -> None:
+        if uid in self._forgotten:
+            return
         known = self._leads.get(uid, NOBODY)
         if term > known.term or (term == known.term and known.leader is None):
             before = self.leader_of(uid)

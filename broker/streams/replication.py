@@ -31,6 +31,10 @@ class Replication(Forwarder, Protocol):
     def watch(self, uid: bytes, watcher: Callable[[int | None], None]) -> None: ...
     def unwatch(self, uid: bytes, watcher: Callable[[int | None], None]) -> None: ...
 
+    def forget(self, uid: bytes) -> None:
+        """The stream is deleted."""
+        ...
+
 
 class Led:
     """A partition that may lead elsewhere, and what this node publishes to it."""
@@ -69,4 +73,5 @@ class Led:
 
     def close(self) -> None:
         self._replication.unwatch(self.uid, self._led)
+        self._replication.forget(self.uid)
         self.outgoing.close()

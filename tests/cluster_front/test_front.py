@@ -561,6 +561,7 @@ def test_a_deleted_queue_cancels_its_consumers_everywhere(world):
     assert [client.cancelled for client in clients] == [["c0"], ["c0"]]
     assert waiting.told == 1
     assert not any(node.fronts.pending_bytes for node in world.nodes.values())
+    assert not any(node.book._leads or node.book._watchers for node in world.nodes.values())
 
 
 def test_refused_messages_are_those_that_the_publisher_sent():

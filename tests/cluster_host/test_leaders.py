@@ -96,3 +96,37 @@ def test_a_list_of_the_wrong_length_is_refused() -> None:
     one, _, _ = books()
     with pytest.raises(ValueError, match="length"):
         one.received(2, b"x" * 26)
+
+
+def size_of(book: LeaderBook) -> int:
+    return len(book._leads) + len(book._fixed) + len(book._mine) + len(book._watchers)
+
+
+def test_nothing_is_left_of_a_log_that_is_deleted_whatever_late_news_says() -> None:
+    one, two, three = books()
+    watcher: list[NodeId | None] = []
+    for book in (one, two, three):
+        book.fix(B, 2)
+        book.watch(A, watcher.append)
+    one.i_lead(A, 3)
+    for book in (three, two, one):
+        book.unwatch(A, watcher.append)
+        book.forget(A)
+        book.forget(B)
+    one.i_lead_no_more(A, 3)
+    two.heard(A, 4, 3)
+    one.i_lead(A, 5)
+    one.node_up(2)
+    assert [size_of(book) for book in (one, two, three)] == [0, 0, 0]
+    assert one.leader_of(B) is None
+
+
+def test_what_is_remembered_of_deleted_logs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.cluster.leaders.FORGOTTEN_MAX", 100)
+    one, _, _ = books()
+    for number in range(1000):
+        uid = number.to_bytes(16)
+        one.i_lead(uid, 1)
+        one.forget(uid)
+    assert size_of(one) == 0
+    assert len(one._forgotten) == 100

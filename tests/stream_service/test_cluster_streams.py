@@ -71,6 +71,9 @@ class Node:
     def unwatch(self, uid, watcher):
         self.watchers.remove(watcher)
 
+    def forget(self, uid):
+        assert not self.watchers
+
     def forward(self, uid, node, body, then):
         self.world.mail.append((node, uid, body, then))
 
