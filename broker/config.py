@@ -94,6 +94,12 @@ class Config:
     )
     amqp_port: int = _setting(_PORT, 5672, "Port for AMQP; 0 picks a free one.")
     http_port: int = _setting(_PORT, 15672, "Port for HTTP; 0 picks a free one.")
+    http_hosts: tuple[str, ...] = _setting(
+        Names(at_least=0),
+        (),
+        "Further names under which browsers may call this node.",
+        default_text="<none>",
+    )
     # As long as there is a certificate. Off, whoever comes must come by TLS.
     plain_ports: str = _setting(
         Choice("on", "off"), "on", "Whether the ports without TLS are opened."

@@ -16,6 +16,7 @@ import binascii
 from typing import TYPE_CHECKING, Final
 
 from broker.http.messages import HttpError
+from broker.http.origins import SAFE_METHODS, refuse_other_sites
 
 if TYPE_CHECKING:
     from broker.http.messages import Request
@@ -32,13 +33,11 @@ CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 # Without the challenge of Basic, at which browsers ask for a password.
 TOKEN_CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
 BEARER: Final = "bearer"
-_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_OWN_PAGES: Final = frozenset({"same-origin", "none"})
 
 
 async def log_in(request: Request, node: Node) -> User:
     """The user whose name and password, or token, the request carries; HttpError 401 if none."""
-    refuse_other_sites(request)
+    refuse_strange_sites(request, node)
     header = request.headers.get("authorization")
     if header is None:
         # How browsers ask whether a password is needed: no reason to keep them waiting.
@@ -46,7 +45,7 @@ async def log_in(request: Request, node: Node) -> User:
     token = bearer_token(request)
     if token is not None:
         user = node.tokens.find(token)
-        if user is None:
+        if user is None or not node.doorkeeper.may_call_from(user.name, request.peer):
             raise login_failed("the token is unknown or has expired", TOKEN_CHALLENGE)
         return user
     name, password = _credentials(header)
@@ -56,11 +55,10 @@ async def log_in(request: Request, node: Node) -> User:
     return user
 
 
-def refuse_other_sites(request: Request) -> None:
-    """Browsers add a remembered password to what other sites have them send, and say so."""
-    site = request.headers.get("sec-fetch-site", "none")
-    if request.method not in _SAFE_METHODS and site not in _OWN_PAGES:
-        raise HttpError(403, "requests from pages of other sites are refused")
+def refuse_strange_sites(request: Request, node: Node) -> None:
+    """What a page of another site has a browser send, with a password that it remembers."""
+    names = node.config.http_hosts
+    refuse_other_sites(request, listens_on=node.config.host, names=names)
 
 
 def bearer_token(request: Request) -> str | None:
@@ -103,7 +101,7 @@ def may_see(user: User, vhost: str) -> bool:
 def require_vhost(user: User, vhost: str, method: str) -> None:
     """To look at it, or, by any other method, to look after it."""
     looks_after = bool(user.tags & ADMINISTRATORS) or user.may_enter(vhost)
-    if not looks_after and not (method in _SAFE_METHODS and may_see(user, vhost)):
+    if not looks_after and not (method in SAFE_METHODS and may_see(user, vhost)):
         raise not_authorised("User not authorised to access virtual host")
 
 

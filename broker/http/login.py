@@ -17,7 +17,7 @@ from broker.http.auth import (
     bearer_token,
     log_in,
     login_failed,
-    refuse_other_sites,
+    refuse_strange_sites,
     require_tag,
 )
 from broker.http.messages import HttpError, Request, Response, json_response
@@ -36,8 +36,12 @@ def add_login(router: Router, node: Node) -> None:
     async def log_in_for_token(request: Request) -> Response:
         user = await _who(request, node)
         require_tag(user, MANAGERS)
+        old = None if request.body else bearer_token(request)
+        token = node.tokens.issue(user) if old is None else node.tokens.renew(old)
+        if token is None:
+            raise login_failed("the token cannot be renewed any more", TOKEN_CHALLENGE)
         answer = {
-            "token": node.tokens.issue(user),
+            "token": token,
             "token_type": "Bearer",
             "expires_in": TOKEN_MS // 1000,
             "user": whoami_json(user),
@@ -62,7 +66,7 @@ async def _who(request: Request, node: Node) -> User:
         raise HttpError(503, "the node is stopping")
     if not request.body:
         return await log_in(request, node)
-    refuse_other_sites(request)
+    refuse_strange_sites(request, node)
     name, password = _credentials(request)
     user = await node.doorkeeper.log_in(name, password, request.peer)
     if user is None:

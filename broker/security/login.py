@@ -74,12 +74,12 @@ class Doorkeeper:
             self._open[where] += 1
             try:
                 user = await self._compare(name, password, where)
-                if user is None or not self._may_call_from(name, host):
+                if user is None or not self.may_call_from(name, host):
                     await self._fail(name, host, started)
                     return None
             finally:
                 self._close(where)
-        elif not self._may_call_from(name, host):
+        elif not self.may_call_from(name, host):
             await self.refuse(name, host)
             return None
         return user
@@ -91,7 +91,7 @@ class Doorkeeper:
     async def admit(self, name: str, host: str) -> User | None:
         """A user whom a certificate names."""
         user = self._users.get(name)
-        if user is None or not self._may_call_from(name, host):
+        if user is None or not self.may_call_from(name, host):
             await self.refuse(name, host)
             return None
         return user
@@ -101,7 +101,8 @@ class Doorkeeper:
         salt = self._random_bytes(SCRYPT_SALT_BYTES)
         return await self._hashing("", partial(hash_password, password.encode(), salt))
 
-    def _may_call_from(self, name: str, host: str) -> bool:
+    def may_call_from(self, name: str, host: str) -> bool:
+        """Whether the user may log in from there at all."""
         return name not in self._loopback_users or is_loopback(host)
 
     def _recognise(self, name: str, password: bytes) -> User | None:

@@ -33,7 +33,7 @@ class Pattern(Protocol):
 
 
 class _Regular:
-    """A regular expression. Names may hold bytes that are no UTF-8."""
+    """A regular expression. Names may hold bytes that are no UTF-8, and halves of characters."""
 
     __slots__ = ("_search",)
 
@@ -50,7 +50,7 @@ class _Regular:
             raise ValueError(text) from None
 
     def found_in(self, text: str) -> bool:
-        return self._search(text.encode("utf-8", "surrogateescape")) is not None
+        return self._search(text.encode("utf-8", "surrogatepass")) is not None
 
 
 class _But:

@@ -13,6 +13,8 @@ from broker.security.passwords import PasswordHash
 from broker.security.user import User
 
 TOKEN_MS: Final = 3600 * 1000
+SESSION_MS: Final = 12 * 3600 * 1000  # from a password on; then it is to be given again
+GRACE_MS: Final = 60 * 1000  # an old token holds on for what is under way with it
 TOKENS_MAX: Final = 10_000  # some hundred bytes each
 TOKENS_OF_ONE_USER_MAX: Final = 100  # an issued one makes the oldest invalid
 TOKEN_BYTES: Final = 32
@@ -22,6 +24,7 @@ class _Issued(NamedTuple):
     user: User
     password: PasswordHash  # with another password it is void
     expires_ms: int
+    since_ms: int  # the password was given
 
 
 class Tokens:
@@ -34,6 +37,21 @@ class Tokens:
 
     def issue(self, user: User) -> str:
         """A new token for a user who has logged in."""
+        return self._issue(user, self._now_ms())
+
+    def renew(self, token: str) -> str | None:
+        """A new token instead of one; None if that does not hold, or the password is too old."""
+        digest, now_ms = _digest(token), self._now_ms()
+        issued = self._issued.get(digest)
+        if issued is None or not self._is_valid(issued, now_ms):
+            return None
+        if now_ms - issued.since_ms >= SESSION_MS:
+            return None
+        expires_ms = min(issued.expires_ms, now_ms + GRACE_MS)
+        self._issued[digest] = issued._replace(expires_ms=expires_ms)
+        return self._issue(issued.user, issued.since_ms)
+
+    def _issue(self, user: User, since_ms: int) -> str:
         now_ms = self._now_ms()
         while self._issued and not self._is_valid(next(iter(self._issued.values())), now_ms):
             self._forget(next(iter(self._issued)))
@@ -43,7 +61,8 @@ class Tokens:
             self._forget(next(iter(self._issued)))
         token = secrets.token_urlsafe(TOKEN_BYTES)
         digest = _digest(token)
-        self._issued[digest] = _Issued(user, user.password, now_ms + TOKEN_MS)
+        expires_ms = min(now_ms + TOKEN_MS, since_ms + SESSION_MS)
+        self._issued[digest] = _Issued(user, user.password, expires_ms, since_ms)
         self._of_users.setdefault(user, {})[digest] = None
         return token
 

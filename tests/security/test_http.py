@@ -405,6 +405,18 @@ def test_what_a_page_of_another_site_has_a_browser_send_is_refused(house, name, 
         assert api.call("POST", "login", body=body).status == 200
 
 
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "http://evil.example"}, {"Host": "rebind.evil.example:15672"}]
+)
+def test_a_remembered_password_is_of_no_use_to_another_site(house, name, headers):
+    api = log_in(house, "guest", "guest")
+    api.headers |= headers
+    assert api.call("PUT", "users", name, body={"password": "x", "tags": ""}).status == 403
+    body = {"username": "guest", "password": "guest"}
+    assert api.call("POST", "login", body=body).status == 403
+    assert call(house, "GET", "users", name)[0] == 404
+
+
 def test_answers_tell_browsers_what_not_to_do_with_them(house):
     for answer in (house.api.call("GET", "whoami"), house.api.call("GET", "nothing")):
         assert answer.headers["X-Content-Type-Options"] == "nosniff"

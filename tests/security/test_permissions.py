@@ -114,6 +114,7 @@ def test_no_pattern_takes_long(pattern: str, name: str) -> None:
 def test_names_that_are_no_utf_8_are_matched_too() -> None:
     assert user_who_may(read="^q").may("/", "read", "q\udcff")
     assert not user_who_may(read="^x").may("/", "read", "q\udcff")
+    assert user_who_may(read="^q").may("/", "read", "q\ud800")
 
 
 def test_a_pattern_has_a_length_that_can_be_looked_over() -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from broker.security.passwords import rabbitmq_hash
-from broker.security.tokens import TOKEN_MS, TOKENS_MAX, TOKENS_OF_ONE_USER_MAX, Tokens
+from broker.security.tokens import (
+    GRACE_MS,
+    SESSION_MS,
+    TOKEN_MS,
+    TOKENS_MAX,
+    TOKENS_OF_ONE_USER_MAX,
+    Tokens,
+)
 from broker.security.user import User
 
 
@@ -46,6 +53,27 @@ def test_what_was_never_issued_stands_for_nobody(tokens: Tokens, token: str) -> 
     tokens.issue(make_user())
     assert tokens.find(token) is None
     tokens.revoke(token)
+
+
+def test_a_renewed_token_takes_the_place_of_the_old_one(tokens: Tokens, clock: Clock) -> None:
+    user = make_user()
+    old = tokens.issue(user)
+    new = tokens.renew(old)
+    assert new is not None
+    clock.ms += GRACE_MS - 1
+    assert tokens.find(old) is tokens.find(new) is user, "what is under way goes on"
+    clock.ms += 1
+    assert (tokens.find(old), tokens.renew(old)) == (None, None)
+    assert tokens.find(new) is user
+
+
+def test_a_token_is_not_renewed_for_ever(tokens: Tokens, clock: Clock) -> None:
+    began, token = clock.ms, tokens.issue(make_user())
+    while (renewed := tokens.renew(token)) is not None:
+        token = renewed
+        clock.ms += TOKEN_MS // 2
+    assert clock.ms - began == SESSION_MS
+    assert tokens.find(token) is None
 
 
 def test_a_revoked_token_is_void_and_others_are_not(tokens: Tokens) -> None:
