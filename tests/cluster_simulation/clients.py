@@ -6,22 +6,28 @@ from random import Random
 import trio
 
 from tests.cluster_catalog.linearizable import Operation
+from tests.cluster_simulation.ledger import check
 from tests.cluster_simulation.sessions import ASKING, CONSUMING, Consuming, Session
 from tests.support.frames import Basic, Exchange, Queue
 
 UNACKED_MAX = 200
-UNCONFIRMED_MAX = 400
+UNCONFIRMED_MAX = 1000
+SETTLED_MAX = 300  # at once, as many as are published at once
+COUNTING = "c0"  # the client that uses the queue with counts
 
 
 class Client:
     """A client has one connection at a time, to whichever node it finds."""
 
-    def __init__(self, world, name: str, weights: dict[str, int]) -> None:
+    def __init__(
+        self, world, name: str, weights: dict[str, int], *, only: str | None = None
+    ) -> None:
         self.world = world
         self.name = name
         self.random = Random(world.random.getrandbits(64))
         self.prefetch = self.random.choice([0, 1, 5, 30])
         self.session: Session | None = None
+        self._only = only  # the one queue that it uses
         self._tags = count(1)
         self._names = list(weights)
         self._weights = list(weights.values())
@@ -54,7 +60,12 @@ class Client:
     # What it does
 
     def _queue(self) -> str:
-        return self.random.choice(list(self.world.ledger.books))
+        if self._only is not None:
+            return self._only
+        books = self.world.ledger.books.values()
+        return self.random.choice(
+            [book.name for book in books if book.kind != "counted" or self.name == COUNTING]
+        )
 
     def _publish(self, session: Session) -> None:
         if len(session.unconfirmed) > UNCONFIRMED_MAX:
@@ -62,7 +73,11 @@ class Client:
         name = self._queue()
         book = self.world.ledger.books[name]
         publisher = (self.name, id(session))
-        for _ in range(self.random.choice([1, 1, 3, 10])):
+        # Of a group there is one message at a time: a long backlog would take for ever.
+        burst = min(
+            self.random.choice(self.world.swarm.bursts), 10 if book.kind == "groups" else 1000
+        )
+        for _ in range(burst):
             properties = {}
             dedup_id = None
             headers = {}
@@ -77,7 +92,7 @@ class Client:
                 headers["x-delay"] = self.random.choice([10, 700, 3000])
             if headers:
                 properties["headers"] = headers
-            number = self.world.ledger.publish(name, publisher, dedup_id)
+            number = self.world.ledger.publish(name, publisher, dedup_id, trio.current_time())
             filler = b"." * self.random.choice(self.world.swarm.filler_bytes)
             session.publish("", name, b"<%d>" % number + filler, number, **properties)
         self.world.say(self, "publishes up to", number, "to", name)
@@ -87,7 +102,8 @@ class Client:
         book = self.world.ledger.books[name]
         if len(session.consumers) >= 3:
             return
-        if book.kind == "lonely" and self.name != "c0":
+        alone = (book.kind == "lonely" and self.name != "c0") or book.kind in ("counted", "leased")
+        if alone and self._only is None:
             return
         consuming = Consuming(
             session,
@@ -110,19 +126,31 @@ class Client:
         name = self._queue()
         kind = self.world.ledger.books[name].kind
         no_ack = kind == "loose" and self.random.random() < 0.5
-        if kind == "lonely":
+        if kind in ("lonely", "leased"):
             return
+
+        began = trio.current_time()
+        book = self.world.ledger.books[name]
+        surely = len(book.waiting) - book.gets  # so many wait, whatever else is under way
+        book.gets += 1
+        book.gets_ever += 1
 
         def answered(answer) -> None:
             if isinstance(answer, tuple):
-                session.fetched(name, *answer, no_ack=no_ack)
+                book.gets -= 1
+                session.fetched(name, *answer, began, no_ack=no_ack)
+            elif answer is not None and answer.name == "Basic.GetEmpty":
+                book.gets -= 1
+                if kind == "counted":
+                    check(surely <= 0, self, "hears that", name, "is empty, with", surely, "in it")
 
         session.ask(Basic.Get(queue=name, no_ack=no_ack), answered, CONSUMING)
 
     def _settle(self, session: Session) -> None:
-        tags = list(session.unacked)
+        tags = [tag for tag in session.unacked if self._has_lease(session, tag)]
         if not tags:
             return
+        tags = tags[:SETTLED_MAX]
         some = tags if self.random.random() < 0.5 else tags[: self.random.randint(1, len(tags))]
         how = self.random.choices(["ack", "requeue", "reject"], self.world.swarm.settle_weights)[0]
         for tag in some:
@@ -130,6 +158,50 @@ class Client:
             kind = self.world.ledger.books[queue].kind if queue in self.world.ledger.books else ""
             session.settle(tag, "ack" if kind == "lonely" else how)
         self.world.say(self, how, len(some))
+
+    def _transact(self, session: Session) -> None:
+        session.transactions.step(self.random)
+
+    def _purge(self, session: Session) -> None:
+        name = self._queue()
+        if session.asked[ASKING] or self.world.ledger.books[name].kind == "counted":
+            return
+        purge = self.world.ledger.purging(name, trio.current_time())
+        self.world.say(self, "purges", name)
+
+        def answered(answer) -> None:
+            if answer is not None and answer.name == "Queue.PurgeOk":
+                purge.answered_at = trio.current_time()
+                self.world.say(self, "has purged", name, "of", answer.message_count)
+                self.world.moment("settled", name)
+
+        session.ask(Queue.Purge(queue=name), answered)
+
+    def _count(self, session: Session) -> None:
+        """The queue that this client alone uses."""
+        name = "q-counted"
+        if session.asked[ASKING] or self.name != COUNTING or name not in self.world.ledger.books:
+            return
+        book = self.world.ledger.books[name]
+        waiting, gets = len(book.waiting) - book.gets, book.gets_ever
+
+        def answered(answer) -> None:
+            if answer is not None and answer.name == "Queue.DeclareOk":
+                sent = sum(sent.queue == name for sent in self.world.ledger.sent.values())
+                surely = waiting - (book.gets_ever - gets)  # another channel may be faster
+                fine = surely <= answer.message_count <= sent
+                words = (answer.message_count, "and not", surely, "to", sent)
+                check(fine, self, "hears that", name, "has", *words)
+
+        session.ask(Queue.Declare(queue=name, passive=True), answered)
+
+    def _has_lease(self, session: Session, tag: int) -> bool:
+        """And will have it when the broker hears of it. Who acks too late loses the channel."""
+        book = self.world.ledger.books.get(session.unacked[tag][0])
+        if book is None or book.kind != "leased":
+            return True
+        held_s = trio.current_time() - session.since[tag]
+        return held_s < book.arguments["x-visibility-timeout"] / 4000
 
     def _disconnect(self, session: Session) -> None:
         self.world.say(self, "goes")

@@ -6,9 +6,14 @@ from random import Random
 import trio
 
 from broker.journal import DEFINITIONS_UID
+from broker.policies import Policy
+from broker.policy_store import change_of
 from queues.raft.config import ConfChangeError
 from queues.raft.ready import NotLeaderError
 from tests.support.simdisk import input_output_error
+
+LETTERS = {"dead-letter-exchange": "", "dead-letter-routing-key": "dead"}
+RULES = (None, LETTERS, {"delivery-limit": 50}, {**LETTERS, "max-length": 1_000_000})
 
 
 def _leads(home, uid: bytes) -> bool:
@@ -91,6 +96,39 @@ class Faults:
         await self._while(2.5)
         self.heal()
 
+    async def _outage(self) -> None:
+        """Some nodes are down, or out of the others' sight, for longer than any timer."""
+        homes = list(self.world.homes.values())
+        some = self.random.sample(homes, self.random.randint(1, max(1, len(homes) - 1)))
+        seconds = self.random.choice(self.world.swarm.outages_s)
+        cut = not self.world.swarm.calm and self.random.random() < 0.5
+        names = "".join(home.name for home in some)
+        self.world.say("outage of", names, "for", seconds, "s:", "cut off" if cut else "down")
+        for home in some:
+            if not cut:
+                home.crash(power=self.random.random() < 0.5)
+            for other in homes if cut else ():
+                if other not in some:
+                    self.world.net.cut(home.address, other.address)
+        await trio.sleep(seconds)
+        self.heal()
+        self._start(*some)
+
+    async def _rule(self) -> None:
+        """A policy comes or goes."""
+        homes = [home for home in self.world.homes.values() if home.up]
+        if homes and "q-ruled" in self.world.ledger.books:
+            node = self.random.choice(homes).life.node
+            vhost = node.vhosts["/"]
+            rules = self.random.choice(RULES)
+            self.world.say("policy:", rules)
+            change: list[object] = ["-policy", vhost.name, "rules"]
+            if rules is not None:
+                policy = Policy.make("rules", "^q-ruled$", "all", 0, dict(rules))
+                change = ["policy", vhost.name, *change_of(policy)]
+            vhost.catalog.request(change, lambda _: None)
+            node.flush()
+
     async def _strand(self) -> None:
         """A leader goes on alone for a while, dies, and comes back when others have gone on."""
         name = self.random.choice(list(self.world.uids))
@@ -149,6 +187,10 @@ class Faults:
 
     async def _back(self, *homes) -> None:
         await self._while(1.0)
+        self._start(*homes)
+
+    def _start(self, *homes) -> None:
+        """Those that the end of the run has not started already."""
         for home in homes:
             if home.life is None:
                 home.start()
@@ -257,11 +299,9 @@ class Faults:
             other.crash(power=False)
         lost.wipe()
         await trio.sleep(0.1)
-        lost.start()
-        behind.start()
+        self._start(lost, behind)
         await trio.sleep(3.0)
-        for other in others:
-            other.start()
+        self._start(*others)
 
     async def _flip(self) -> None:
         """A bit of a closed file of one node's disk, while it is down."""

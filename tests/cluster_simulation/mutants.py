@@ -208,7 +208,24 @@ MUTANTS: list[Mutant] = [
     a_wiped_disk_does_not_cost_the_number,
 ]
 
-_CLIENTS = {"nodes": 3, "clients": 4, "pause_s": 0.05}
+# Short runs of what most clients do: other kinds of runs have planted bugs of their own.
+PLAIN: dict[str, object] = {
+    "bursts": (1, 1, 3, 10),
+    "seconds": 8.0,
+    "pause_s": 0.05,
+    "weights": {
+        "publish": 10,
+        "consume": 3,
+        "settle": 15,
+        "get": 1,
+        "cancel": 1,
+        "disconnect": 1,
+        "declare": 2,
+        "look": 4,
+        "delete": 2,
+    },
+}
+_CLIENTS = PLAIN | {"nodes": 3, "clients": 4}
 _KILLED = _CLIENTS | {
     "calm": True,
     "faults": {"ambush": 1},
@@ -237,5 +254,12 @@ FOCUS: dict[Mutant, dict[str, object]] = {
     snapshots_without_the_kept_entries: _CLIENTS
     | {"faults": {"kill": 2, "transfer": 2}, "fault_s": 0.4, "seconds": 10.0}
     | {"tunables": {(queues.live_log, "CHECKPOINT_ENTRIES"): 1}},
-    a_wiped_disk_does_not_cost_the_number: {"nodes": 3, "faults": {"wipe": 1}, "fault_s": 0.7},
+    a_wiped_disk_does_not_cost_the_number: PLAIN
+    | {"nodes": 3, "faults": {"wipe": 1}, "fault_s": 0.7},
+    a_deposed_leader_goes_on_dealing: _CLIENTS
+    | {"calm": False, "faults": {"isolate": 2, "strand": 1}, "fault_s": 0.5},
+    written_without_waiting_for_the_disk: _CLIENTS
+    | {"faults": {"power": 1, "kill_all": 2, "ambush": 2}, "fault_s": 0.7, "sync_s": 0.02},
+    leading_before_all_is_applied: _CLIENTS
+    | {"calm": True, "faults": {"transfer": 3, "kill": 1}, "fault_s": 0.3},
 }

@@ -117,7 +117,8 @@ class Life:
         await trio.sleep(self._random.expovariate(1 / self.world.swarm.read_s))
         if self.over:
             await trio.sleep_forever()
-        return work()
+        with self.world.turns.aside():
+            return work()
 
     async def _write(self) -> None:
         """What the store's own threads do in a real node."""

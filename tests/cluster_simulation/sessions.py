@@ -7,12 +7,14 @@ from pamqp import commands, frame
 
 from broker.connection.connection import Connection
 from broker.security.sasl import Origin
+from tests.cluster_simulation import transactions
 from tests.cluster_simulation.ledger import check
 from tests.connection.fakes import MemoryTransport
 from tests.support.frames import PROTOCOL_HEADER, Basic, Channel, Confirm, Properties, content_bytes
 
 PUBLISHING, CONSUMING, ASKING = 1, 2, 3  # channels
 FRAME_BYTES = 131072
+SILENT = frozenset({"Channel.OpenOk", "Basic.QosOk", "Tx.SelectOk"})  # nobody waits for these
 OVERHEAD_BYTES = 8
 
 
@@ -40,7 +42,8 @@ class Transport(MemoryTransport):
             data = self.outbox.take()
             self.outbox.sent(len(data))
             if not self.ended:
-                self._session.got(data)
+                with self._session.world.turns.aside():
+                    self._session.got(data)
 
     def end(self) -> None:
         self.ended = True
@@ -56,6 +59,7 @@ class Consuming:
         self.queue = queue
         self.no_ack = no_ack
         self.cancelled = False
+        self.began = trio.current_time()
 
 
 class Session:
@@ -73,8 +77,14 @@ class Session:
         self.unconfirmed: dict[int, int] = {}  # tag → number of a message
         self.next_tag = 1
         self.unacked: dict[int, tuple[str, int]] = {}  # tag → queue, number
+        self.since: dict[int, float] = {}  # tag → when it came
         self.consumers: dict[str, Consuming] = {}
-        self.asked: dict[int, deque] = {CONSUMING: deque(), ASKING: deque()}
+        self.asked: dict[int, deque] = {
+            CONSUMING: deque(),
+            ASKING: deque(),
+            transactions.CHANNEL: deque(),
+        }
+        self.transactions = transactions.Transactions(self)
         self._content: dict[int, list] = {}
         self._rest = b""
         life.clients.append(self)
@@ -96,7 +106,7 @@ class Session:
         self.send(commands.Connection.StartOk(told, "PLAIN", "\0guest\0guest", "en_US"), 0)
         self.send(commands.Connection.TuneOk(2047, FRAME_BYTES, 0), 0)
         self.send(commands.Connection.Open(), 0)
-        for number in (PUBLISHING, CONSUMING, ASKING):
+        for number in (PUBLISHING, CONSUMING, ASKING, transactions.CHANNEL):
             self._open_channel(number)
 
     def _open_channel(self, number: int) -> None:
@@ -107,6 +117,8 @@ class Session:
             self.send(Confirm.Select(), number)
         elif number == CONSUMING:
             self.send(Basic.Qos(prefetch_count=self.client.prefetch), number)
+        elif number == transactions.CHANNEL:
+            self.transactions.open()
 
     def send(self, method, channel: int) -> None:
         if not self.transport.ended:
@@ -134,9 +146,12 @@ class Session:
     def publish(self, exchange: str, key: str, body: bytes, number: int, **properties) -> None:
         self.unconfirmed[self.next_tag] = number
         self.next_tag += 1
+        self.publish_on(PUBLISHING, exchange, key, body, **properties)
+
+    def publish_on(self, channel: int, exchange: str, key: str, body: bytes, **properties) -> None:
         method = Basic.Publish(exchange=exchange, routing_key=key)
         made = Properties(delivery_mode=2, **properties)
-        self.transport.write(content_bytes(PUBLISHING, method, made, body, FRAME_BYTES))
+        self.transport.write(content_bytes(channel, method, made, body, FRAME_BYTES))
 
     def ask(self, method, then, channel: int = ASKING) -> None:
         """`then` gets the answer: a method, or None if there was none."""
@@ -202,23 +217,22 @@ class Session:
             then((method, number))
             return
         consuming = self.consumers[method.consumer_tag]
-        self._delivered(consuming.queue, number, method, consuming)
+        self.delivered(consuming.queue, number, method, consuming, consuming.began)
         if consuming.no_ack:
             self.ledger.acked(number, consuming.queue, self.life, float("inf"))
         else:
             self._hold(method.delivery_tag, consuming.queue, number)
 
-    def _delivered(self, queue: str, number: int, method, consumer) -> None:
+    def delivered(self, queue: str, number: int, method, consumer, began: float) -> None:
         self.world.say(
             self.client, "gets", number, "of", queue, "again" if method.redelivered else ""
         )
-        now = trio.current_time()
-        self.ledger.delivered(queue, number, consumer, now, again=method.redelivered)
+        self.ledger.delivered(queue, number, consumer, began, again=method.redelivered)
         self.world.moment("delivered", queue)
 
-    def fetched(self, queue: str, method, number: int, *, no_ack: bool) -> None:
-        """An answer to basic.get."""
-        self._delivered(queue, number, method, None)
+    def fetched(self, queue: str, method, number: int, began: float, *, no_ack: bool) -> None:
+        """An answer to basic.get, which was asked for then."""
+        self.delivered(queue, number, method, None, began)
         if no_ack:
             self.ledger.acked(number, queue, self.life, float("inf"))
         else:
@@ -226,6 +240,7 @@ class Session:
 
     def _hold(self, tag: int, queue: str, number: int) -> None:
         self.unacked[tag] = (queue, number)
+        self.since[tag] = trio.current_time()
         self.ledger.held[queue, number] = self
 
     def _method(self, channel: int, name: str, value) -> None:
@@ -242,7 +257,7 @@ class Session:
             self._channel_closed(channel, value)
         elif name == "Basic.Cancel":
             self.consumers[value.consumer_tag].cancelled = True
-        elif channel in self.asked and name not in ("Channel.OpenOk", "Basic.QosOk"):
+        elif channel in self.asked and name not in SILENT:
             check(self.asked[channel], self.client, "did not ask for", name, "on", channel)
             self.asked[channel].popleft()(value)
 

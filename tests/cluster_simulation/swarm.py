@@ -18,6 +18,11 @@ from tests.cluster_simulation.kinds import KINDS
 LINK_FAULTS = ("cut", "cut_one_way", "isolate", "strand", "break_link", "slow", "pause")
 NODE_FAULTS = ("kill", "power", "stop", "kill_all", "transfer", "drain", "full")
 
+LONG_CHANCE = 0.15
+LONG_S = 45.0
+# Longer than what calls no majority (3 s), than a front asks (10 s), than a copy may take (30 s).
+OUTAGES_S = (4.0, 12.0, 31.0)
+
 
 @dataclass(frozen=True)
 class Swarm:
@@ -38,6 +43,8 @@ class Swarm:
     delay_s: float
     hot_bytes: int
     filler_bytes: tuple[int, ...]
+    bursts: tuple[int, ...]  # how many messages a client may publish at once
+    outages_s: tuple[float, ...]  # beyond every timer; none in most runs
     options: StoreOptions
     tunables: dict[tuple[object, str], int]
 
@@ -58,6 +65,9 @@ def draw(random: Random) -> Swarm:
         "bind": some([0, 2]),
         "exchange": some([0, 1]),
         "transient": some([0, 1]),
+        "transact": some([0, 3, 6]),
+        "purge": some([0, 0, 0, 1]),
+        "count": some([0, 2]),
     }
     faults = {name: some([0, 1, 1, 3]) for name in NODE_FAULTS}
     faults["eio"] = some([0, 0, 1])
@@ -66,7 +76,10 @@ def draw(random: Random) -> Swarm:
     faults |= {name: 0 if calm else some([0, 1, 2]) for name in LINK_FAULTS}
     faults["ambush"] = some([1, 4, 12])
     faults["transfer_definitions"] = some([0, 1])
+    faults["rule"] = some([0, 1])
     faults["nothing"] = 1
+    long = random.random() < LONG_CHANCE
+    faults["outage"] = 8 if long else 0
     tunables: dict[tuple[object, str], int] = {
         (queues.durable, "ENTRY_MESSAGES_MAX"): some([1, 4, 1024]),
         (queues.cold, "LOAD_MESSAGES"): some([1, 5, 2048]),
@@ -79,7 +92,7 @@ def draw(random: Random) -> Swarm:
     return Swarm(
         nodes=some([1, 3, 3, 3, 3, 3, 3, 4, 5]),
         calm=calm,
-        seconds=some([5.0, 10.0]),
+        seconds=LONG_S if long else some([5.0, 10.0]),
         clients=some([2, 4]),
         kinds=("quorum", *random.sample(KINDS, some([1, 2]))),
         weights=weights,
@@ -88,12 +101,14 @@ def draw(random: Random) -> Swarm:
         moments=("confirmed", "confirmed", "settled", "delivered", "answered"),
         ambushes=("kill", "power", "all") if calm else ("kill", "power", "all", "isolate"),
         fault_s=some([0.7, 2.0]),
-        pause_s=some([0.05, 0.15]),
+        pause_s=0.3 if long else some([0.05, 0.15]),
         sync_s=some([0.0005, 0.004, 0.02]),
         read_s=some([0.0005, 0.01]),
         delay_s=some([0.0, 0.001, 0.02]),
         hot_bytes=some([0, 3000, 1 << 26]),
         filler_bytes=some([(1,), (1, 30, 200), (1, 300, 3000)]),
+        bursts=some([(1, 1, 3, 10), (1, 1, 3, 10), (1, 3, 30, 300)]),
+        outages_s=OUTAGES_S if long else (),
         options=StoreOptions(
             wal_file_bytes=some([16, 64]) * 1024,
             free_bytes_min=0,

@@ -2,22 +2,31 @@
 
 import pytest
 
-from tests.cluster_simulation.mutants import FOCUS, MUTANTS, Mutant
+from tests.cluster_simulation.mutants import FOCUS, MUTANTS, PLAIN, Mutant
 from tests.cluster_simulation.world import run
+from tests.simulation.__main__ import root_of
 from tests.support.promises import breaks_a_promise
 
 SEEDS = range(1, 61)
 # The seed that noticed a bug when it was last looked for is tried first. Another may when the code
 # changes: then all are, and this is to be brought up to date.
 NOTICED = {
+    "publishes_are_not_sent_again": 3,
     "dealing_begins_before_fronts_have_attached": 3,
     "a_deposed_leader_goes_on_dealing": 5,
-    "definitions_answered_before_they_are_applied": 11,
+    "snapshots_without_the_kept_entries": 2,
+    "definitions_answered_before_they_are_applied": 2,
     "definitions_are_read_without_a_barrier": 5,
-    "requests_are_made_as_often_as_they_come": 3,
+    "requests_are_made_as_often_as_they_come": 10,
     "acknowledged_before_it_is_durable": 3,
-    "written_without_waiting_for_the_disk": 57,
-    "leading_before_all_is_applied": 49,
+    "written_without_waiting_for_the_disk": 3,
+}
+# Caught by an assertion of the code under test, before any client could notice. A leader that has
+# not applied all there is meets entries that it takes for its own; a member that forgot what it
+# had acknowledged is told to cut off what it knows to be committed.
+ASSERTED = {
+    "leading_before_all_is_applied": "a leader applies its own proposals",
+    "written_without_waiting_for_the_disk": " under commit ",
 }
 
 
@@ -26,8 +35,9 @@ def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     with mutant():
         for seed in (NOTICED.get(mutant.__name__, SEEDS[0]), *SEEDS):
             try:
-                run(seed, **FOCUS.get(mutant, {}))
+                run(seed, **FOCUS.get(mutant, PLAIN))
             except Exception as error:
-                if breaks_a_promise(error):
+                asserted = ASSERTED.get(mutant.__name__)
+                if breaks_a_promise(error) or (asserted and asserted in str(root_of(error))):
                     return
     pytest.fail(f"{mutant.__name__} was not noticed in {len(SEEDS)} runs")

@@ -23,13 +23,16 @@ from tests.cluster_links.harness import MemoryNet
 from tests.cluster_simulation.clients import Client, step
 from tests.cluster_simulation.drain import Drain
 from tests.cluster_simulation.faults import Faults
-from tests.cluster_simulation.kinds import arguments_of
+from tests.cluster_simulation.kinds import DEAD, arguments_of
 from tests.cluster_simulation.ledger import Book, Ledger, broken, check
 from tests.cluster_simulation.nodes import Home
 from tests.cluster_simulation.swarm import draw, tuned
+from tests.cluster_simulation.turns import Turns
 
 START_S = 30.0
 PASSING = 2  # queues that come and go
+ON_ONE_NODE = frozenset({"classic", "dead-classic", "dlx_classic"})
+HOLDING = {"consume": 4, "settle": 1, "disconnect": 0}
 
 
 class World:
@@ -41,6 +44,7 @@ class World:
         self.trace = trace
         self.swarm = replace(draw(self.random), **changes)
         self.ledger = Ledger(calm=self.swarm.calm)
+        self.turns = Turns()
         self.finishing = False
         self.names = "abcde"[: self.swarm.nodes]
         self.passing = [f"p{number}" for number in range(PASSING)]
@@ -50,6 +54,7 @@ class World:
         self.uids = {}  # of queues that last, by name
         self.armed = None  # what waits for its moment, and is told where that is
         self._ticks = count(1)
+        self.holder: Client | None = None  # goes on holding what it has a lease of
         self.nursery: trio.Nursery
 
     def say(self, *words: object) -> None:
@@ -88,11 +93,14 @@ class World:
             self._directory = Path(directory)
             broken.clear()
             try:
-                trio.run(self._main, clock=trio.testing.MockClock(autojump_threshold=0))
+                clock = trio.testing.MockClock(autojump_threshold=0)
+                with self.turns.watched():
+                    trio.run(self._main, clock=clock, instruments=[self.turns])
             except BaseException as error:
                 raise broken[0] if broken else error from None
             if broken:
                 raise broken[0]
+            self.turns.check()
 
     def _watched(self, real):
         def i_lead(book, uid, term):
@@ -129,6 +137,9 @@ class World:
             drain = Drain(self)
             await self._declare(drain)
             clients = [Client(self, f"c{n}", self.swarm.weights) for n in range(self.swarm.clients)]
+            if "leased" in self.swarm.kinds:
+                self.holder = Client(self, "holder", HOLDING, only="q-leased")
+                self.nursery.start_soon(self.holder.run)
             for client in clients:
                 self.nursery.start_soon(client.run)
             faults = Faults(self)
@@ -136,6 +147,8 @@ class World:
             self.nursery.start_soon(self._compare_often)
             await trio.sleep(self.swarm.seconds)
             await self._heal(faults, clients)
+            if any(home.flipped or home.wiped for home in self.homes.values()):
+                self.ledger.leaky |= ON_ONE_NODE
             await drain.run()
             self._check_end()
             for home in self.homes.values():
@@ -155,8 +168,8 @@ class World:
         kinds = dict.fromkeys(self.swarm.kinds)
         for kind in kinds:
             await self._declare_one(drain, f"q-{kind}", kind)
-        if any("x-dead-letter-exchange" in book.arguments for book in self.ledger.books.values()):
-            await self._declare_one(drain, "dead", "dead")
+        for target in dict.fromkeys(DEAD[kind] for kind in kinds if kind in DEAD):
+            await self._declare_one(drain, target, target)
 
     async def _declare_one(self, drain: Drain, name: str, kind: str) -> None:
         arguments = arguments_of(kind, self.random)
@@ -208,8 +221,6 @@ class World:
 
     def _check_end(self) -> None:
         self.compare()
-        if any(home.flipped or home.wiped for home in self.homes.values()):
-            self.ledger.leaky |= {"classic"}
         self.ledger.check_all_accounted_for()
         self._check_definitions()
         for name, history in self.history.items():
@@ -230,9 +241,10 @@ class World:
 
     def _check_nothing_left(self, home: Home) -> None:
         vhost = home.life.node.vhosts["/"]
-        for name in self.ledger.books:
+        lost = any(other.out for other in self.homes.values())
+        for name, book in self.ledger.books.items():
             front = vhost.queues[name]
-            if front.damaged is not None:
+            if front.damaged is not None or (book.on_one_node and lost):
                 continue
             check(not front.keeps, home.life, name, "keeps", front.keeps)
             queue = front.queue
@@ -253,6 +265,8 @@ def _definitions(vhost) -> dict:
         found["queue", queue.name] = (queue.uid, dict(queue.arguments))
         if queue.owner is not None:
             found["owned", queue.name] = True
+    for policy in vhost.policies.sets["policy"]:
+        found["policy", policy.name] = dict(policy.definition)
     for exchange in vhost.exchanges.values():
         found["exchange", exchange.name] = exchange.type
         if exchange.name:
