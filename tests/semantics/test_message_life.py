@@ -189,6 +189,24 @@ def test_what_a_full_queue_drops_is_dead_lettered(
     assert channel.get_all(queue) == [b"new"]
 
 
+def test_a_queue_that_is_full_by_its_own_limit_drops_dead_letters(
+    scene: Scene, channel: WireChannel
+) -> None:
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    target = scene.queue(channel, durable=True, arguments=full)
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": target}
+    queue = scene.queue(channel, durable=True, arguments=dead)
+    channel.rpc(Confirm.Select())
+    for body in (b"first", b"second"):
+        channel.publish("", queue, body, delivery_mode=2)
+        channel.expect(Basic.Ack)
+        channel.reject(channel.get(queue).delivery_tag, requeue=False)
+    eventually(lambda: channel.count(target) == 1, "the first is there")
+    assert channel.get(queue) is None
+    assert channel.get(target).body == b"first"
+    assert channel.get(target) is None
+
+
 def test_the_dead_letter_routing_key_replaces_the_key_and_cc(
     scene: Scene, channel: WireChannel, graveyard: Graveyard
 ) -> None:
