@@ -140,7 +140,8 @@ class Ledger:
         holder = self.held.get((queue, number))
         steady = self.calm and not book.on_one_node  # which has nobody to take over
         if steady and holder is not None and book.kind != "leased":
-            over = holder.over or holder.life.home.failing  # its node is about to end
+            life = holder.life
+            over = holder.over or life.home.failing or not life.serving  # its node is about to end
             check(over, "message", number, "in", queue, "is at", holder.client, "and comes")
         if not again:
             check(not sent.fresh, "message", number, "in", queue, "comes twice as if it were new")

@@ -158,8 +158,9 @@ class Life:
         self.home.life = None
 
     async def stop(self) -> None:
-        """In good order, as the server does it."""
+        """In good order, as the server does it: clients are dropped, and hear of it soon after."""
         self.serving = False
+        self.died_at = trio.current_time()
         self.node.stopping = True
         for client in list(self.clients):
             await client.connection.shut_down()

@@ -1,12 +1,9 @@
 """Dead letters on a whole cluster: what their target cannot take is not lost, nor there twice."""
 
-import pytest
 import trio
 
-from tests.cluster_simulation.ledger import check
 from tests.cluster_simulation.scene import Scene
 from tests.cluster_simulation.sessions import CONSUMING
-from tests.cluster_simulation.world import World
 from tests.support.frames import Basic
 
 LONG_S = 8.0  # longer than it takes to refuse, without a majority or a leader
@@ -81,29 +78,3 @@ def test_a_letter_is_there_once_if_the_leader_is_lost_before_it_says_so() -> Non
         assert (await scene.drained("q"), await scene.drained("dead")) == ([], [number])
 
     Scene(script).run()
-
-
-class Rejecting(World):
-    """Random clients, most of which reject, and random faults."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed, kinds=("dlx", "limited"), settle_weights=(1, 1, 4))
-        self._delivered = self.ledger.delivered
-        self._fresh: set[int] = set()
-        self.letters = 0
-        self.ledger.delivered = self._watch
-
-    def _watch(self, queue: str, number: int, consumer, now: float, *, again: bool) -> None:
-        if queue == "dead" and self.ledger.sent[number].queue != "dead":
-            self.letters += 1
-            if not again:
-                check(number not in self._fresh, "the letter of", number, "is there twice")
-                self._fresh.add(number)
-        self._delivered(queue, number, consumer, now, again=again)
-
-
-@pytest.mark.parametrize("seed", [1001, 1003, 1022, 1028])  # without ids, letters are there twice
-def test_letters_are_there_once_whatever_happens(seed: int) -> None:
-    world = Rejecting(seed)
-    world.run()
-    assert world.letters
