@@ -19,6 +19,9 @@ from typing import Final, NamedTuple
 SESSION_BYTES: Final = 16
 # A publisher that has not been heard of for so long does not wait for an answer any more.
 IDLE_MS: Final = 60 * 60 * 1000
+# Between two batches no more than this counts as having passed. A new leader's clock may be hours
+# ahead, and what is sent again after the change must still be known.
+GAP_MS: Final = 5 * 60 * 1000
 # Bounds what one queue can cost: about 300 bytes each.
 SESSIONS_MAX: Final = 10_000
 # Positions of refused messages that are remembered of one session: a few windows of confirms.
@@ -91,6 +94,7 @@ class Publishers:
 
     def apply(self, time_ms: int, notes: Iterable[Note]) -> None:
         """These batches came, at this time; who was quiet for too long is forgotten."""
+        self._close_gap(time_ms)
         for note in notes:
             publisher = self._known.pop(note.session, None) or Publisher(0, time_ms)
             publisher.seq = max(publisher.seq, note.seq)
@@ -104,6 +108,15 @@ class Publishers:
             if not is_idle and len(self._known) <= SESSIONS_MAX:
                 break
             del self._known[first]
+
+    def _close_gap(self, time_ms: int) -> None:
+        """Move all uses forward, if the last one seems to be longer ago than a gap counts."""
+        if self._known:
+            last = self._known[next(reversed(self._known))]
+            excess_ms = time_ms - last.used_ms - GAP_MS
+            if excess_ms > 0:
+                for publisher in self._known.values():
+                    publisher.used_ms += excess_ms
 
     def encode(self) -> bytes:
         pieces = [_COUNT.pack(len(self._known))]

@@ -43,7 +43,8 @@ class NodeNews:
             if raft is not None:
                 now = trio.current_time()
                 raft.peer_down(node, now)
-                if raft.leader == node:
+                # It may be back by now, and have said that it leads this one still.
+                if raft.leader == node and replication.book.leader_of(log.uid) != node:
                     raft.suspect_leader(now)
                 replication.touch(log)
             if count % SLICE_LOGS == 0:

@@ -293,6 +293,8 @@ class Replication:
             self.damage(log, f"its log contradicts what node {message.frm} says: {error}")
         else:
             self.touch(log)
+            if isinstance(message, Install) and not raft.installs:
+                self.snapshots.not_heeded(log)
 
     def _leads_received(self, node: NodeId, body: bytes | memoryview) -> None:
         """A node that leads a log no more may be one that cannot even campaign for it."""

@@ -49,6 +49,7 @@ class Snapshots:
         self._parcels = Parcels()
         self._outgoing: dict[tuple[bytes, NodeId], Outgoing] = {}
         self._incoming: dict[bytes, Incoming] = {}
+        self._heeded: dict[bytes, Incoming] = {}  # to be installed at the end of the turn
         self._lanes: dict[NodeId, Lane] = {}
         self._number = replication.random.getrandbits(63)
 
@@ -108,9 +109,9 @@ class Snapshots:
     def _offered(
         self, log: MemberLog, node: NodeId, number: int, rest: bytes, *, repair: bool
     ) -> None:
-        before = self._incoming.pop(log.uid, None)
-        if before is not None:
-            before.cancel()
+        if log.uid in self._heeded:
+            return  # what it would be put beside is about to be replaced: it is offered again
+        self._drop(log.uid)
         coming = Incoming(self._replication, log, node, number, rest, repair=repair)
         if coming.is_needless():
             coming.say_done()
@@ -126,17 +127,29 @@ class Snapshots:
             del self._incoming[coming.uid]
 
     def is_here(self, log: MemberLog, raft: Raft, install: Install) -> bool:
-        """Whether an Install can be heeded: all of it is here, or it says nothing new."""
+        """Whether an Install can be heeded: all of it is here, or it says nothing new.
+
+        What it needs is kept for `install` then, whatever else comes in this turn.
+        """
         snapshot = install.snapshot
         if snapshot.index <= raft.commit or raft.log.matches(snapshot.index, snapshot.term):
             self._drop(log.uid)
             return True
         coming = self._incoming.get(log.uid)
-        return coming is not None and coming.has(snapshot.index, snapshot.term)
+        if coming is None or not coming.has(snapshot.index, snapshot.term):
+            return False
+        self._heeded[log.uid] = self._incoming.pop(log.uid)
+        return True
+
+    def not_heeded(self, log: MemberLog) -> None:
+        """The core had another reason not to: of an earlier term, say."""
+        coming = self._heeded.pop(log.uid, None)
+        if coming is not None:
+            coming.cancel()
 
     def install(self, log: MemberLog, raft: Raft, snapshot: Snapshot) -> None:
         """The core heeds it: let the staged group take the place of the old one."""
-        coming = self._incoming.pop(log.uid)
+        coming = self._heeded.pop(log.uid)
         assert coming.has(snapshot.index, snapshot.term)
         assert log.gid is not None
         assert coming.gid is not None
@@ -167,6 +180,7 @@ class Snapshots:
         for key in [key for key in self._outgoing if key[0] == log.uid]:
             self._outgoing.pop(key).cancel()
         self._drop(log.uid)
+        self.not_heeded(log)
 
     def stand_down(self, log: MemberLog) -> None:
         """It leads no more."""

@@ -8,7 +8,9 @@ A bundle is one message after the other, numbers big-endian:
           25   …         what the kind's struct below says
 
 An Append goes on with a table, (u64 term, u32 length) of each entry, and then all payloads: the
-index of the first entry is prev_index + 1. An Install goes on with its Config and its data.
+index of the first entry is prev_index + 1. An Install goes on with its Config, its data and,
+counted as the last eight bytes of that, its round: nodes of the first version know of none, send no
+data, and do not look at it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,6 +45,7 @@ _APPEND_HEAD: Final = Struct(">B16sQQQQQI")  # prev index and term, commit, read
 _REPLY: Final = Struct(">B16sQ?QQQQQ")  # ok, index, commit, hint index and term, read round
 _INSTALL_HEAD: Final = Struct(">B16sQQQII")  # index and term of the snapshot, lengths
 _PLACE: Final = Struct(">QI")
+_ROUND: Final = Struct(">Q")
 
 Body: TypeAlias = bytes | memoryview
 
@@ -135,9 +138,9 @@ def _encode_rare(
         snapshot = msg.snapshot
         data, config = snapshot.data, snapshot.config.encode()
         assert isinstance(data, bytes), "a snapshot travels as bytes"
-        sizes = (len(config), len(data))
+        sizes = (len(config), len(data) + _ROUND.size)
         head = _INSTALL_HEAD.pack(_INSTALL, uid, msg.term, snapshot.index, snapshot.term, *sizes)
-        pieces += (head, config, data)
+        pieces += (head, config, data, _ROUND.pack(msg.read_round))
     else:
         pieces.append(_PLAIN.pack(_TIMEOUT_NOW, uid, msg.term))
 
@@ -228,6 +231,10 @@ def _decode_install(
     if end > len(body):
         raise CodecError("a snapshot is cut short")
     config = Config.decode(bytes(body[start - config_size : start]))
-    snapshot = Snapshot(index, snap_term, config, bytes(body[start:end]))
-    found.append((uid, Install(to, frm, term, snapshot)))
+    data, read_round = bytes(body[start:end]), 0
+    if size >= _ROUND.size:
+        (read_round,) = _ROUND.unpack_from(data, size - _ROUND.size)
+        data = data[: -_ROUND.size]
+    snapshot = Snapshot(index, snap_term, config, data)
+    found.append((uid, Install(to, frm, term, snapshot, read_round)))
     return end

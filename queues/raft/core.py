@@ -157,6 +157,11 @@ class Raft(Elector):
             self._campaign(now)
 
     @property
+    def installs(self) -> bool:
+        """A snapshot takes the place of the log with the next `ready`."""
+        return self._install is not None
+
+    @property
     def takes_proposals(self) -> bool:
         return self.role is LEADER and self._transferee is None
 

@@ -133,7 +133,7 @@ class Feeder(Follower):
         assert snapshot.index <= self.applied_index
         peer.installing = True
         peer.beats = 0
-        self._send(Install(node, self.node, self.term, snapshot))
+        self._send(Install(node, self.node, self.term, snapshot, self._read_round))
 
     def _peer(self, node: NodeId) -> Progress | None:
         return self.progress.get(node) if self.progress else None

@@ -94,7 +94,7 @@ class Follower(Replica):
                 self._commit_to(snapshot.index)
             else:
                 self._replace_by(snapshot)
-        self._answer(msg.frm, self.commit, ok=True)
+        self._answer(msg.frm, self.commit, ok=True, read_round=msg.read_round)
 
     def _answer(
         self,

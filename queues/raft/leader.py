@@ -74,7 +74,7 @@ class Leader(Feeder):
 
     def _on_append_reply(self, msg: AppendReply, _now: float) -> None:
         peer = self._peer(msg.frm)
-        if peer is None or (msg.read_round < peer.since and not peer.installing):
+        if peer is None or self._is_of_an_earlier_life(peer, msg):
             return
         peer.active = True
         self._dirty = True
@@ -86,6 +86,10 @@ class Leader(Feeder):
             self._on_ack(peer, msg.index)
         else:
             self._on_mismatch(peer, msg)
+
+    def _is_of_an_earlier_life(self, peer: Progress, msg: AppendReply) -> bool:
+        """Whether it answers what was sent before the member was added: its disk was another."""
+        return msg.read_round < peer.since
 
     def _on_ack(self, peer: Progress, index: int) -> None:
         assert index <= self.log.last, "a follower acknowledged what was never sent"

@@ -116,6 +116,7 @@ class Install:
     frm: NodeId
     term: int
     snapshot: Snapshot
+    read_round: int = 0  # echoed, as that of an Append: an answer of an earlier life is known by it
 
 
 @dataclass(slots=True)

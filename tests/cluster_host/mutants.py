@@ -83,7 +83,7 @@ def the_old_log_kept_beside_a_snapshot() -> AbstractContextManager[object]:
     real = Snapshots.install
 
     def install(self: Snapshots, log: MemberLog, raft: Any, snapshot: Any) -> None:
-        old, coming = log.gid, self._incoming[log.uid]
+        old, coming = log.gid, self._heeded[log.uid]
         assert old is not None
         batch, records = self._replication.host.batch, len(self._replication.host.batch.records)
         real(self, log, raft, snapshot)

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import trio
@@ -9,6 +11,8 @@ import trio
 from broker.cluster import applying, leadership, outgoing
 from broker.cluster.incoming import staged_name
 from broker.cluster.kinds import Kind
+from broker.cluster.replication import Replication
+from broker.cluster.transfers import PLACE
 from broker.hosted_log import Then
 from broker.startup import LogBrokenError
 from queues.raft.codec import CodecError, Tails, encode_bundle
@@ -630,3 +634,77 @@ def test_many_logs_that_feed_one_follower_heed_what_waits_for_it() -> None:
     world.run(scenario)
     # What may wait, and what a few reads for it find, of forty logs with 40 kB each.
     assert world.waiting_max < 20_000 + 5 * 45_000
+
+
+def test_a_snapshot_that_is_heeded_is_installed_whatever_else_comes_in_that_turn() -> None:
+    """Another offer, and the end of the link, right behind the leader's Install."""
+    for ending in ("offer", "lost"):
+        world = quick(3)
+        heeded: list[int] = []
+
+        async def scenario(world: World, heeded: list[int] = heeded, ending: str = ending) -> None:
+            leader = await started(world)
+            away = next(n for n in world.voters if n != life_of(world, leader).node)
+            world.crash(away)
+            await fill(world, 20)
+            life = world.start(away)
+            snapshots, real = life.replication.snapshots, Replication._step
+
+            def step(self: Replication, log: Any, raft: Any, message: Any, now: float) -> None:
+                real(self, log, raft, message, now)
+                if self is life.replication and raft.installs:
+                    heeded.append(message.snapshot.index)
+                    if ending == "lost":
+                        snapshots.lost(message.frm)
+                    else:
+                        rest = PLACE.pack(message.snapshot.index + 1, message.term)
+                        snapshots._offered(log, message.frm, 77, rest, repair=False)
+
+            with patch.object(Replication, "_step", step):
+                await world.heal()
+
+        world.run(scenario)
+        assert heeded
+
+
+def test_a_node_that_was_away_for_a_moment_keeps_what_it_leads_in_all_its_logs() -> None:
+    """News of it is told in slices: late ones find it back already, and leading."""
+    world = World(2, logs=12)
+    world.checkpoint_every, world.drop, world.coalesce = 1000, 0.0, 0.0
+    world.read_s = world.sync_s = world.delay_s = 0.001
+
+    async def scenario(world: World) -> None:
+        for node in world.voters:
+            world.start(node, join=False)
+        lives = world.lives.values()
+        await world.until(lambda: all(len(life.seen) == 2 for life in lives))
+        for life in lives:
+            for uid in world.uids:
+                life.join(uid)
+            life.flush()
+        first = world.lives[world.voters[0]]
+        await world.until(lambda: all(first.machines[uid].leading for uid in world.uids))
+        await trio.sleep(1.0)
+        terms = [first.replication.logs[uid].raft.term for uid in world.uids]  # type: ignore[union-attr]
+        for follower in (world.lives[node] for node in world.voters[1:]):
+            follower.host.node_down(first.node)
+            follower.host.node_up(first.node, restarted=False)
+            leads = [(uid, first.book.term_of(uid)) for uid in world.uids]
+            for uid, term in leads:
+                follower.book.received(first.node, uid + term.to_bytes(8) + b"\1")
+            follower.flush()
+        await trio.sleep(3.0)
+        assert [first.replication.logs[uid].raft.term for uid in world.uids] == terms  # type: ignore[union-attr]
+
+    with patch("broker.cluster.node_news.SLICE_LOGS", 3):
+        world.run(scenario)
+
+
+def test_a_leader_that_heeds_nothing_floods_the_link() -> None:
+    """The bound of the catch-up above is one that would be noticed."""
+    with (
+        patch.object(Life, "congested", lambda _self, _node, _key: False),
+        patch("broker.cluster.disk_reads.FEEDS_MAX", 1000),
+        pytest.raises(AssertionError),
+    ):
+        test_many_logs_that_feed_one_follower_heed_what_waits_for_it()

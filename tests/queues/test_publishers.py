@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import queues.publishers
 from queues.commands import decode_origins, encode_origins, split_commands
 from queues.live import LiveSet
-from queues.publishers import IDLE_MS, REFUSED_MAX, Note, Origin, Publishers
+from queues.publishers import GAP_MS, IDLE_MS, REFUSED_MAX, Note, Origin, Publishers
 
 A, B, C = (bytes([letter]) * 16 for letter in b"abc")
 NOTES = st.lists(
@@ -56,11 +56,28 @@ def test_who_was_quiet_for_long_is_forgotten_by_the_time_in_the_log():
     publishers = Publishers()
     publishers.apply(1000, [Note(A, 1)])
     publishers.apply(2000, [Note(B, 1)])
-    publishers.apply(1000 + IDLE_MS, [Note(C, 1)])
+    for number in range(1, IDLE_MS // GAP_MS + 1):
+        publishers.apply(1000 + number * GAP_MS, [Note(C, number)])
     assert known(publishers, A, 1)
-    publishers.apply(1001 + IDLE_MS, [Note(C, 2)])
+    publishers.apply(1001 + IDLE_MS, [Note(C, 1000)])
     assert not known(publishers, A, 1)
     assert known(publishers, B, 1)
+
+
+@pytest.mark.parametrize("ahead_ms", [IDLE_MS + 1, 48 * IDLE_MS])
+def test_a_leader_whose_clock_is_ahead_forgets_nobody_who_may_send_again(ahead_ms):
+    """After a change of leaders all send again what they have heard nothing of."""
+    publishers = Publishers()
+    publishers.apply(1000, [Note(A, 5)])
+    publishers.apply(1100, [Note(B, 7)])
+    for number in range(3):
+        publishers.apply(1200 + number + ahead_ms, [Note(C, number)])
+    copy, _ = Publishers.decode(publishers.encode(), 0)
+    for one in (publishers, copy):
+        assert known(one, A, 5)
+        assert known(one, B, 7)
+    publishers.apply(2000, [Note(B, 8)])  # and back to one whose clock is right
+    assert known(publishers, A, 5)
 
 
 def test_beyond_a_number_of_sessions_the_longest_unused_is_forgotten(monkeypatch):

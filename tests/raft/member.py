@@ -10,7 +10,7 @@ from queues.raft.log import RaftLog
 from queues.raft.messages import Entry, Message, Snapshot
 from queues.raft.ready import NotLeaderError, ReadOp, Ready, Role
 from tests.raft.disk import SimDisk
-from tests.raft.ledger import Ledger
+from tests.raft.ledger import Ledger, ViolationError
 
 
 class Member:
@@ -115,6 +115,8 @@ class Member:
         self.snapshots += ready.snapshots
         for read in ready.read_states:
             assert isinstance(read.context, int)
+            if ready.role is not Role.LEADER:
+                raise ViolationError("a read is confirmed by one that leads no more")
             self.ledger.saw_read(self.read_floors.pop(read.context), read.index)
         for message in ready.msgs:
             self.send(message)
@@ -137,9 +139,15 @@ class Member:
         assert self.state[0] == last
         core.applied(last)
 
-    def step(self, message: Message, now: float) -> None:
+    def step(self, message: Message, now: float, *, ends_turn: bool = True) -> None:
+        """`ends_turn`: else another message, or what the node does itself, shares its turn."""
         if self.core is not None:
             self.core.step(message, now)
+            if ends_turn:
+                self.pump()
+
+    def end_turn(self) -> None:
+        if self.core is not None:
             self.pump()
 
     def tick(self, now: float) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from queues.raft.config import Change
 from queues.raft.core import Raft
 from queues.raft.messages import Append, AppendReply, Entry, Message, NodeId, Snapshot
+from queues.raft.progress import Progress
 
 
 class AckBeforeFsync(Raft):
@@ -185,6 +186,35 @@ class ReplyOfRemovedMember(Raft):
             peer.since = 0
 
 
+class InstallRoundIgnored(Raft):
+    """While a snapshot is on its way, an answer of the member's earlier life counts."""
+
+    __slots__ = ()
+
+    def _is_of_an_earlier_life(self, peer: Progress, msg: AppendReply) -> bool:
+        return super()._is_of_an_earlier_life(peer, msg) and not peer.installing
+
+
+class ReadStatesKept(Raft):
+    """Reads that were confirmed in the turn of a deposition are handed out after it."""
+
+    __slots__ = ()
+
+    def _become_follower(self, term: int, leader: NodeId | None, now: float) -> None:
+        states = self._read_states
+        super()._become_follower(term, leader, now)
+        self._read_states = states
+
+
+class CongestionIgnored(Raft):
+    """A follower gets entries however much is on its way to it."""
+
+    __slots__ = ()
+
+    def _is_crowded(self, peer: Progress) -> bool:
+        return False
+
+
 MUTANTS: tuple[type[Raft], ...] = (
     AckBeforeFsync,
     AlwaysTruncate,
@@ -204,4 +234,7 @@ MUTANTS: tuple[type[Raft], ...] = (
     ApplyOffByOne,
     RemovedLeaderStays,
     ReplyOfRemovedMember,
+    InstallRoundIgnored,
+    ReadStatesKept,
+    CongestionIgnored,
 )

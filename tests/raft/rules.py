@@ -221,6 +221,52 @@ def a_member_that_comes_back_without_its_disk_starts_from_nothing(core_class: ty
     assert script.core.progress[OTHER].match == 1
 
 
+def an_answer_of_an_earlier_life_counts_for_nothing_during_an_install(
+    core_class: type[Raft],
+) -> None:
+    script = Script(core_class).lead()
+    before = script.core._read_round
+    script.change(Step.REMOVE, OTHER)
+    script.sync()
+    script.hear(script.reply(YOU, script.core.log.last))
+    core = script.core
+    core.applied(core.commit)
+    core.compacted(core.commit)
+    script.change(Step.ADD_LEARNER, OTHER)
+    peer = core.progress[OTHER] if core.progress is not None else None
+    assert peer is not None
+    script.hear(AppendReply(ME, OTHER, core.term, False, peer.next - 1, 0, 0, 0, core._read_round))
+    script.out()
+    core.snapshot(OTHER, Snapshot(2, 1, core.config_at(2), "state"))
+    (install,) = [message for message in script.sync() if isinstance(message, Install)]
+    script.hear(script.reply(OTHER, 2, read_round=before))
+    assert peer.match == 0
+    script.hear(script.reply(OTHER, 2, read_round=install.read_round))
+    assert peer.match == 2
+
+
+def a_read_confirmed_in_the_turn_of_a_deposition_is_dropped(core_class: type[Raft]) -> None:
+    script = Script(core_class).lead()
+    core = script.core
+    core.read_index("r")
+    script.out()
+    core.step(script.reply(YOU, core.log.last), script.now)
+    last = (core.log.last, core.log.last_term)
+    core.step(Vote(ME, YOU, core.term + 1, *last, transfer=True), script.now)
+    ready = core.ready()
+    assert ready is not None
+    assert list(ready.read_states) == []
+
+
+def a_crowded_follower_gets_no_entries(core_class: type[Raft]) -> None:
+    crowded: set[int] = set()
+    script = Script(core_class, crowded=crowded).lead()
+    crowded.add(YOU)
+    script.core.propose(b"x")
+    sent = script.out()
+    assert [m.to for m in sent if isinstance(m, Append) and m.entries] == [OTHER]
+
+
 RULES: dict[type[Raft], Callable[[type[Raft]], None]] = {
     mutants.AckBeforeFsync: an_acknowledgement_waits_for_the_disk,
     mutants.AlwaysTruncate: a_late_append_cuts_nothing_off,
@@ -240,4 +286,9 @@ RULES: dict[type[Raft], Callable[[type[Raft]], None]] = {
     mutants.ApplyOffByOne: after_a_snapshot_the_next_entry_is_applied_next,
     mutants.RemovedLeaderStays: a_removed_leader_steps_down_when_that_is_committed,
     mutants.ReplyOfRemovedMember: a_member_that_comes_back_without_its_disk_starts_from_nothing,
+    mutants.InstallRoundIgnored: (
+        an_answer_of_an_earlier_life_counts_for_nothing_during_an_install
+    ),
+    mutants.ReadStatesKept: a_read_confirmed_in_the_turn_of_a_deposition_is_dropped,
+    mutants.CongestionIgnored: a_crowded_follower_gets_no_entries,
 }

@@ -22,6 +22,7 @@ from tests.raft.operations import Operator
 HEAL_S = 30.0  # by then a healed group must agree again
 MESSAGES_MAX = 200_000  # of one run; more is a storm of messages that beget each other
 BEAT_S = 0.15
+TURN_S = 0.002  # mean length of a turn that more than one message has a part in
 SUSPECT_S = 1.0
 WIDE = {  # a window of one entry is slow; in the end everybody shall have everything
     "append_bytes_max": 10_000,
@@ -110,6 +111,7 @@ class Simulation:
         trace: Callable[[str], None] | None = None,
     ) -> None:
         self.random = random = Random(seed)
+        self.turns = Random(seed)  # which messages share a turn
         self.weather = Weather.draw(random)
         self.trace = trace
         self.now = 0.0
@@ -236,7 +238,12 @@ class Simulation:
         if isinstance(message, Beat):
             self.on_beat(member, message)
         else:
-            member.step(message, self.now)
+            ends_turn = self.turns.random() < 0.5
+            member.step(message, self.now, ends_turn=ends_turn)
+            if not ends_turn:
+                node, boot = member.node, member.boots
+                delay = self.turns.expovariate(1.0 / TURN_S)
+                self.at(delay, node, lambda: self.if_same_boot(node, boot, Member.end_turn))
 
     # The node's heartbeat: who lives, who leads.
 
