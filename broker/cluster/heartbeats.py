@@ -16,15 +16,36 @@ DIGEST_BYTES_MAX: Final = 64 * 1024
 
 
 class Pulse:
-    """Of the control lane: beats go out steadily, and one must have been answered lately."""
+    """Of the control lane: beats go out steadily, and one must have been answered lately.
 
-    __slots__ = ("answered", "answered_at", "round_trip_s", "timeout_s")
+    Time in which this node itself did not listen does not count, as long as it is so short that the
+    others cannot have given it up meanwhile.
+    """
+
+    __slots__ = (
+        "_excused_s",
+        "_excused_until",
+        "answered",
+        "answered_at",
+        "round_trip_s",
+        "timeout_s",
+    )
 
     def __init__(self, now: float, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self.answered = False
         self.answered_at = now  # when the newest beat that was answered was sent
         self.round_trip_s: float | None = None
+        self._excused_s = 0.0
+        self._excused_until = now
+
+    def excuse(self, late_s: float, now: float) -> None:
+        """This node's loop came to it so much too late. Not if it was stopped: that is down."""
+        if self.answered_at >= self._excused_until:
+            self._excused_s = 0.0
+        if late_s <= self.timeout_s / 2:
+            self._excused_s = min(self._excused_s + late_s, self.timeout_s)
+            self._excused_until = now
 
     def got_answer(self, sent: float, now: float) -> None:
         if self.answered_at <= sent <= now:  # whatever the peer says
@@ -34,7 +55,9 @@ class Pulse:
 
     @property
     def deadline(self) -> float:
-        return self.answered_at + self.timeout_s
+        """Till a beat is answered that was sent since, what is excused counts."""
+        excused_s = self._excused_s if self.answered_at < self._excused_until else 0.0
+        return self.answered_at + self.timeout_s + excused_s
 
     def late(self, now: float) -> bool:
         return now > self.deadline

@@ -53,6 +53,7 @@ class Link:
         self._brim = Brim(options.brim_bytes, options.low_bytes, options.bulk_timeout_s)
         self.pipes = (Pipe(wires[Lane.CONTROL]), Pipe(wires[Lane.BULK]))
         self._heard = [False, False]  # the peer's heartbeat came, by lane
+        self._wake_at = now  # when its task is to look again
         self._peers = peers
         self._options = options
         self._came_up = trio.Event()
@@ -189,13 +190,21 @@ class Link:
             self._came_up.set()
             self._peers.came_up(self)
 
+    def is_late(self, now: float) -> bool:
+        """Whether the peer has not answered for too long, while this node listened."""
+        late_s = now - self._wake_at
+        if late_s > self._options.heartbeat_s / 2:
+            self.pulse.excuse(late_s, now)
+            self._wake_at = now
+        return self.pulse.late(now)
+
     async def _beat(self) -> None:
         due = trio.current_time()
         while True:
             now = trio.current_time()
             self._peers.expire(now)
             bulk = self.pipes[Lane.BULK]
-            if self.pulse.late(now):
+            if self.is_late(now):
                 self.lost(f"no answer for {self._options.timeout_s:g} s")
             elif self.bulk_pulse.late(now, written=bulk.written_bytes):
                 self.lost(f"its bulk lane is stuck for {self._options.bulk_timeout_s:g} s")
@@ -207,7 +216,8 @@ class Link:
                 self._send_beats(now, bulk)
                 due = max(due + self._options.heartbeat_s, now)
             # A beat sent at this very moment is not late before the moment after its deadline.
-            await trio.sleep_until(min(due, self.pulse.deadline + self._options.heartbeat_s / 4))
+            self._wake_at = min(due, self.pulse.deadline + self._options.heartbeat_s / 4)
+            await trio.sleep_until(self._wake_at)
 
     def _send_beats(self, now: float, bulk: Pipe) -> None:
         digest = self._peers.digest_for(self.node)

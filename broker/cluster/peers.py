@@ -316,7 +316,7 @@ class Peers:
 
     def expire(self, now: float) -> None:
         """Whoever has not answered in time is down."""
-        late = [link for link in self._up.values() if now > link.pulse.deadline]
+        late = [link for link in self._up.values() if link.is_late(now)]
         for link in late:
             link.lost(f"no answer for {self.options.timeout_s:g} s")
 

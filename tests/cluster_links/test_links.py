@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from broker.cluster.heartbeats import Pulse
 from broker.cluster.kinds import Kind
 from broker.cluster.peers import Peers
 from tests.cluster_links.harness import Cluster, MemoryNet, cluster_of, until
@@ -354,3 +355,51 @@ def check_promises(events: list[tuple[object, ...]]) -> None:
             assert number in up
             assert rest[0] > newest.get(number, b"")  # type: ignore[operator]
             newest[number] = rest[0]
+
+
+async def test_a_node_whose_own_loop_is_late_does_not_take_others_for_dead(
+    tmp_path: Path, net: MemoryNet, autojump_clock: MockClock
+) -> None:
+    """A starved machine: half a second passes, again and again, in which nothing here ran."""
+    net.delay_s = 0.01
+    async with cluster_of("abc", tmp_path, net.of) as cluster:
+        for _ in range(20):
+            autojump_clock.jump(0.45)
+            await trio.sleep(0.015)
+        await trio.sleep(3.0)
+        for node in cluster.nodes.values():
+            assert not node.of("down")
+
+
+async def test_a_node_that_is_silent_is_down_in_time_on_one_that_is_late_now_and_then(
+    tmp_path: Path, net: MemoryNet, autojump_clock: MockClock
+) -> None:
+    async with cluster_of("ab", tmp_path, net.of) as cluster:
+        net.cut("a:1", "b:1")
+        began = trio.current_time()
+        while not cluster["a"].of("down"):
+            autojump_clock.jump(0.2)
+            await trio.sleep(0.1)
+        assert trio.current_time() - began <= 2.5
+
+
+@pytest.mark.parametrize(
+    ("late_s", "deadline"),
+    [
+        ((), 11.0),
+        ((0.3,), 11.3),
+        ((0.3, 0.4), 11.7),
+        ((0.5, 0.5, 0.5), 12.0),  # at most once more the time-out
+        ((3.0,), 11.0),  # it was stopped: the others have given it up
+    ],
+)
+def test_time_in_which_this_node_did_not_listen_does_not_count(
+    late_s: tuple[float, ...], deadline: float
+) -> None:
+    pulse, now = Pulse(10.0, 1.0), 10.0
+    for each in late_s:
+        now += each
+        pulse.excuse(each, now)
+    assert pulse.deadline == pytest.approx(deadline)
+    pulse.got_answer(now + 0.1, now + 0.2)
+    assert pulse.deadline == pytest.approx(now + 1.1)
