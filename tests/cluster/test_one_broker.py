@@ -264,3 +264,27 @@ def test_a_user_is_the_same_on_the_node_that_answers(cluster: Cluster, a: WireCh
         assert api.call("GET", "dlq", "/", name).status == 401
         a.rpc(Queue.Delete(queue=name))
     api.close()
+
+
+def test_a_message_of_a_hundred_megabytes_passes_from_any_node_to_any_node(
+    cluster: Cluster, a: WireChannel, b: WireChannel
+) -> None:
+    """More than a link likes to have in line. What a get brings is counted, not parsed."""
+    a.rpc(Queue.Declare(queue="large", durable=True, arguments=QUORUM))
+    publisher, getter = (WireConnection.connect(cluster.nodes[n].url) for n in "bc")
+    channel = publisher.open_channel()
+    channel.rpc(Confirm.Select())
+    size = 100 << 20
+    channel.publish("", "large", bytes(size))
+    assert isinstance(channel.expect(Basic.Ack, timeout=PATIENCE_S), Basic.Ack)
+    assert b.count("large") == 1
+    getter.open_channel().send(Basic.Get(queue="large", no_ack=True))
+    getter.sock.settimeout(PATIENCE_S)
+    received = 0
+    while received < size:
+        data = getter.sock.recv(1 << 20)
+        assert data, "the connection ended"
+        received += len(data)
+    for connection in (publisher, getter):
+        connection.abort()
+    a.rpc(Queue.Delete(queue="large"))
