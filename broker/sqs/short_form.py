@@ -17,6 +17,7 @@ from broker.http.message_json import plain_value
 from broker.http.messages import Response, json_response
 from broker.protocol.errors import ChannelError
 from broker.sqs import json_protocol, query_protocol
+from broker.sqs.attributes import SQS, limits_of
 from broker.sqs.errors import BAD_CONTENTS, SqsError
 from broker.sqs.names import DEFAULT_VHOST, Place, url_path
 from queues.options import QueueOptions
@@ -104,6 +105,9 @@ def _shown(vhost: VHost, queue: AnyQueue) -> dict[str, object]:
         option: getattr(queue.options, option)
         for option in type(queue.options).__dataclass_fields__
     }
+    if isinstance(queue.options, QueueOptions) and SQS in queue.settings:
+        limits = limits_of(queue.options, queue.settings)
+        effective["visibility_timeout_ms"] = limits.visibility_ms  # with SQS's own default
     return {
         "name": queue.name,
         "vhost": vhost.name,
@@ -114,7 +118,9 @@ def _shown(vhost: VHost, queue: AnyQueue) -> dict[str, object]:
         "arguments": plain_value(dict(queue.arguments)),
         "settings": plain_value(dict(queue.settings)),
         "consumers": queue.consumer_count,
-        "messages": queue.ready,
+        "messages": queue.ready + queue.unacked,
+        "messages_ready": queue.ready,
+        "messages_unacknowledged": queue.unacked,
         "policy": queue.policy,
         "operator_policy": queue.operator_policy,
         "effective": plain_value(effective),

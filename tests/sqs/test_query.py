@@ -224,6 +224,19 @@ def test_the_configuration_of_a_queue_and_its_bindings(raw, make_queue, amqp):
     assert raw("GET", f"/queues/{name}/config?vhost=nowhere").status == 404
 
 
+def test_the_configuration_shows_what_is_in_flight_and_for_how_long(raw, sqs):
+    url = sqs.create_queue(QueueName=fresh_name())["QueueUrl"]
+    path = f"/queues/{name_of(url)}/config"
+    for number in range(3):
+        sqs.send_message(QueueUrl=url, MessageBody=str(number))
+    assert sqs.receive_message(QueueUrl=url)["Messages"]
+    config = json.loads(raw("GET", path).body)
+    counts = [config[key] for key in ("messages", "messages_ready", "messages_unacknowledged")]
+    assert counts == [3, 2, 1]
+    assert config["effective"]["visibility_timeout_ms"] == 30_000
+    sqs.delete_queue(QueueUrl=url)
+
+
 # What makes no sense
 
 
