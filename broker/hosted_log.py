@@ -5,7 +5,7 @@ nodes (`LogHost.join`); what lives on the latter is a `MemberMachine`.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from queues.commands import ranges_of
@@ -60,7 +60,7 @@ class MemberMachine(Machine, Protocol):
         """
         ...
 
-    def install(self, index: int, state: bytes) -> list[int]:
+    def install(self, index: int, state: bytes) -> Sequence[int]:
         """Be as `state`, a checkpoint at `index`, says; the entries at or under it that are in use.
 
         At the start, where the disk has a checkpoint, and whenever the leader sends one. Some of
@@ -99,6 +99,9 @@ class HostedLog:
     def confirm(self, then: Callable[[bool], None]) -> None:
         """There is nobody else who could know more."""
         then(True)  # noqa: FBT003 - an answer
+
+    def spread(self, slices: Iterator[None], then: Callable[[], None]) -> None:
+        self._host.spread(self, slices, then)
 
     def delete(self) -> None:
         self._host.delete(self)

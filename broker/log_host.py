@@ -7,7 +7,7 @@ written the next one gathers. Nothing is applied before its submit is durable.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from random import Random
@@ -473,6 +473,20 @@ class LogHost(StoredLogs):
                 then()
 
         self.after_write(durable)
+
+    def spread(self, log: HostedLog, slices: Iterator[None], then: Callable[[], None]) -> None:
+        """Work that would hold up everybody else, a slice with every turn."""
+        self.start_soon(self._spread, log, slices, then)
+
+    async def _spread(
+        self, log: HostedLog, slices: Iterator[None], then: Callable[[], None]
+    ) -> None:
+        for _ in slices:
+            await trio.lowlevel.checkpoint()
+        damaged = isinstance(log, MemberLog) and log.damaged is not None
+        if log.gid is not None and not damaged:
+            then()
+            self.end_turn()
 
     def _keep_config(self, gid: int, index: int, raft: Raft) -> None:
         """The entries that brought it go: who the members are is kept beside the checkpoint."""

@@ -1,6 +1,6 @@
 """What the disk has of a node's logs, for those who bring back what lives on them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Final
 
@@ -33,7 +33,7 @@ class StoredLogs:
             return self._damage(log.gid, MissingEntryError(log.gid, gap))
         return reason
 
-    def lacks(self, log: HostedLog, indexes: list[int]) -> str | None:
+    def lacks(self, log: HostedLog, indexes: Sequence[int]) -> str | None:
         """Why a log must not be served of which these entries are needed, if so.
 
         All that the disk has of it is applied, so that each of them has to be there.
@@ -85,7 +85,7 @@ class StoredLogs:
             yield from ((entry.index, entry.payload) for entry in found)
             indexes = [index for index in indexes if index > found[-1].index]
 
-    def retain(self, log: HostedLog, indexes: list[int]) -> None:
+    def retain(self, log: HostedLog, indexes: Sequence[int]) -> None:
         """Keep these entries under the checkpoint, and no others there."""
         if log.gid is None:
             return
@@ -120,6 +120,6 @@ class StoredLogs:
         )
 
 
-def _as_pairs(indexes: list[int]) -> list[tuple[int, int]]:
+def _as_pairs(indexes: Sequence[int]) -> list[tuple[int, int]]:
     """Ascending indexes as ranges of first and last."""
     return [(first, first + count - 1) for first, count in ranges_of(indexes)]

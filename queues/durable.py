@@ -570,7 +570,7 @@ class DurableStore:
         entries: Iterable[tuple[int, bytes]],
         *,
         stopped_cleanly: bool,
-    ) -> list[int]:
+    ) -> Sequence[int]:
         """Rebuild from what the log holds; the indexes of entries under the checkpoint in use."""
         used = self._state.recover(checkpoint, entries)
         self.take_over(stopped_cleanly=stopped_cleanly)

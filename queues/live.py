@@ -2,25 +2,13 @@
 
 Every replica applies the same commands and holds the same live set; only the leader also has the
 messages themselves in hand. An entry of the log is needed as long as one message in it is alive.
-
-    checkpoint   0         8              16           24
-                 +---------+--------------+------------+---------------------+------------------+
-                 | version | next seq u64 | delivered  | entries, each:      | counts, each:    |
-                 | u64     |              | u64, sizes | index, first, count | seq u64, n u32   |
-                 |         |              | two u32    | bitmap of settled   |                  |
-                 +---------+--------------+------------+---------------------+------------------+
-                 | taken u64 | delays u32 | each: seq u64, due u64 | publishers | ids seen       |
-                 +-----------+------------+------------------------+------------+----------------+
-                 The second row is missing in version 1, and version 2 has no publishers in it:
-                 see queues.publishers, and queues.dedup for the ids.
 """
 
-import struct
-import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import compress
 from typing import Final
 
 from queues.commands import (
@@ -43,16 +31,20 @@ from queues.commands import (
     split_commands,
 )
 from queues.dedup import DedupWindow
+from queues.live_checkpoint import (
+    CHECKPOINT_VERSION,
+    COUNT,
+    DUE,
+    HEAD,
+    MORE,
+    Columns,
+    FrozenLiveSet,
+    read_entries,
+)
 from queues.publishers import Publishers
 
-CHECKPOINT_VERSION: Final = 3
 ANYTHING: Final = 2**64 - 1  # any live message may have been delivered
 
-_HEAD = struct.Struct(">QQQII")
-_ENTRY = struct.Struct(">QQII")  # index, first sequence, count, bytes of the bitmap
-_COUNT = struct.Struct(">QI")
-_MORE = struct.Struct(">QI")  # taken, number of delays
-_DUE = struct.Struct(">QQ")
 # Dead slots in front are cut off in bulk: seldom enough to be free, often enough to stay small.
 _COMPACT_SLOTS: Final = 4096
 
@@ -77,6 +69,7 @@ class LiveSet:
         "_remaining",
         "_settled",
         "_size",
+        "_whole",
         "delivered",
         "due",
         "live",
@@ -100,6 +93,7 @@ class LiveSet:
         self._size = array("I")
         self._remaining = array("I")
         self._head = 0
+        self._whole = True  # no slot behind the head is known to be dead
         self._settled: dict[int, int] = {}  # index of a partly settled entry → bitmap
         self._counts: dict[int, int] = {}  # sequence → how often it was returned
 
@@ -203,6 +197,7 @@ class LiveSet:
             self._settled[index] = before | bits
             return
         self._settled.pop(index, None)
+        self._whole = False
         released.append(index)
 
     def _drop_dead_slots(self) -> None:
@@ -212,6 +207,7 @@ class LiveSet:
             for column in (self._index, self._first, self._size, self._remaining):
                 del column[: self._head]
             self._head = 0
+        self._whole = self._head == len(self._index)
 
     # Asking
 
@@ -245,6 +241,13 @@ class LiveSet:
             if self._remaining[slot] and self._first[slot] + self._size[slot] > sequence:
                 yield LiveEntry(self._index[slot], self._first[slot], self._size[slot])
 
+    def indexes(self) -> "array[int]":
+        """Of all entries with live messages, ascending."""
+        alive = slice(self._head, None)
+        if self._whole:
+            return self._index[alive]
+        return array("Q", compress(self._index[alive], self._remaining[alive]))
+
     def alive_in(self, entry: LiveEntry) -> list[bool]:
         """Which of an entry's messages are alive."""
         slot = self._slot(entry.first)
@@ -269,70 +272,59 @@ class LiveSet:
 
     # Checkpoints
 
-    def checkpoint(self) -> bytes:
-        """The whole state, without any message."""
-        entries = list(self.entries_from(0))
-        pieces = [
-            _HEAD.pack(
-                CHECKPOINT_VERSION,
-                self.next_sequence,
-                self.delivered,
-                len(entries),
-                len(self._counts),
-            )
-        ]
-        for entry in entries:
-            settled = self._settled.get(entry.index, 0)
-            bitmap = settled.to_bytes((settled.bit_length() + 7) // 8, "big")
-            pieces += (_ENTRY.pack(entry.index, entry.first, entry.count, len(bitmap)), bitmap)
-        pieces += [_COUNT.pack(*item) for item in sorted(self._counts.items())]
-        pieces.append(_MORE.pack(self.taken, len(self.due)))
-        pieces += (self._pack_delays(), self.publishers.encode(), self.seen.encode())
-        return b"".join(pieces)
+    def freeze(self) -> FrozenLiveSet:
+        """The whole state, without any message, to be encoded while this goes on."""
+        alive = slice(self._head, None)
+        columns = Columns(
+            self._index[alive],
+            self._first[alive],
+            self._size[alive],
+            self._remaining[alive],
+            self.live,
+        )
+        return FrozenLiveSet(
+            columns,
+            self._settled.copy(),
+            self._counts.copy(),
+            self.due.copy(),
+            next_sequence=self.next_sequence,
+            delivered=self.delivered,
+            taken=self.taken,
+            tail=self.publishers.encode() + self.seen.encode(),
+        )
 
-    def _pack_delays(self) -> bytes:
-        """In one piece: a million small ones would take more memory than all the delays do."""
-        packed = array("Q")
-        for sequence in sorted(self.due):
-            packed.extend((sequence, self.due[sequence]))
-        if sys.byteorder == "little":
-            packed.byteswap()
-        return packed.tobytes()
+    def checkpoint(self) -> bytes:
+        """The same at once, for what is small."""
+        frozen = self.freeze()
+        for _ in frozen.slices():
+            pass
+        return frozen.state
 
     @classmethod
     def restore(cls, checkpoint: bytes) -> "LiveSet":
-        version, next_sequence, delivered, entries, counts = _HEAD.unpack_from(checkpoint)
+        version, next_sequence, delivered, entries, counts = HEAD.unpack_from(checkpoint)
         if not 1 <= version <= CHECKPOINT_VERSION:
             raise ValueError(f"checkpoint of version {version}, expected {CHECKPOINT_VERSION}")
         live = cls()
         live.next_sequence = next_sequence
         live.delivered = delivered
-        pos = _HEAD.size
-        for _ in range(entries):
-            index, first, size, bitmap_bytes = _ENTRY.unpack_from(checkpoint, pos)
-            pos += _ENTRY.size
-            settled = int.from_bytes(checkpoint[pos : pos + bitmap_bytes], "big")
-            pos += bitmap_bytes
-            live._index.append(index)
-            live._first.append(first)
-            live._size.append(size)
-            live._remaining.append(size - settled.bit_count())
-            live.live += size - settled.bit_count()
-            if settled:
-                live._settled[index] = settled
+        columns, live._settled, pos = read_entries(checkpoint, version, entries)
+        live._index, live._first = columns.index, columns.first
+        live._size, live._remaining = columns.size, columns.remaining
+        live.live = columns.live
         for _ in range(counts):
-            sequence, count = _COUNT.unpack_from(checkpoint, pos)
+            sequence, count = COUNT.unpack_from(checkpoint, pos)
             live._counts[sequence] = count
-            pos += _COUNT.size
+            pos += COUNT.size
         if version > 1:
             live._restore_more(checkpoint, pos, version)
         return live
 
     def _restore_more(self, checkpoint: bytes, pos: int, version: int) -> None:
-        self.taken, delays = _MORE.unpack_from(checkpoint, pos)
-        pos += _MORE.size
-        end = pos + delays * _DUE.size
-        self.due = dict(_DUE.iter_unpack(checkpoint[pos:end]))
+        self.taken, delays = MORE.unpack_from(checkpoint, pos)
+        pos += MORE.size
+        end = pos + delays * DUE.size
+        self.due = dict(DUE.iter_unpack(checkpoint[pos:end]))
         if version > 2:
             self.publishers, end = Publishers.decode(checkpoint, end)
         self.seen = DedupWindow.decode(checkpoint[end:])

@@ -1,6 +1,6 @@
 """A durable queue's log and the machine on it: entries applied, checkpointed and let go."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from queues.live import LiveSet
@@ -38,6 +38,13 @@ class Log(Protocol):
 
     def confirm(self, then: Callable[[bool], None]) -> None:
         """Say whether all that anybody was told of it is applied here, once that is known."""
+        ...
+
+    def spread(self, slices: Iterator[None], then: Callable[[], None]) -> None:
+        """Do some work a slice at a time, with turns of others in between.
+
+        `then` is called at its end, if the log is still there.
+        """
         ...
 
     def delete(self) -> None:
@@ -119,13 +126,27 @@ class LiveLog:
             self._dead = [entry for entry in self._dead if entry > index]
             self._log.release(dead + late)
 
-        state = self.live.checkpoint()
-        self._state_bytes = len(state)
-        self._log.checkpoint(index, state, durable)
+        frozen = self.live.freeze()
+
+        def encoded() -> None:
+            if life == self._life:
+                self._state_bytes = len(frozen.state)
+                self._log.checkpoint(index, frozen.state, durable)
+
+        if frozen.is_small:
+            for _ in frozen.slices():
+                pass
+            encoded()
+        else:
+            self._log.spread(frozen.slices(), encoded)
+
+    def abandon(self) -> None:
+        """Another takes its place: what is under way is not wanted any more."""
+        self._life += 1
 
     def recover(
         self, checkpoint: tuple[int, bytes] | None, entries: Iterable[tuple[int, bytes]]
-    ) -> list[int]:
+    ) -> Sequence[int]:
         """Rebuild from what the log holds; the indexes of entries under the checkpoint in use."""
         if checkpoint is not None:
             self._checkpointed, state = checkpoint
@@ -136,11 +157,11 @@ class LiveLog:
                 self.apply(index, entry)
         return self.kept()
 
-    def kept(self) -> list[int]:
+    def kept(self) -> Sequence[int]:
         """The indexes of all entries that hold live messages, ascending."""
-        return [entry.index for entry in self.live.entries_from(0)]
+        return self.live.indexes()
 
-    def install(self, index: int, state: bytes) -> list[int]:
+    def install(self, index: int, state: bytes) -> Sequence[int]:
         """Another replica's state takes the place of this one; which entries under it are in use.
 
         It is on disk as this log's checkpoint at `index`, and all that was applied here is in it.

@@ -1,6 +1,6 @@
 """One replica of a queue: a live set that follows the log, and the queue itself while it leads."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from queues.durable import DurableStore
@@ -65,7 +65,7 @@ class QueueReplica:
 
     def recover(
         self, checkpoint: tuple[int, bytes] | None, entries: Iterable[tuple[int, bytes]] = ()
-    ) -> list[int]:
+    ) -> Sequence[int]:
         """Begin with what the disk has and is known to be committed.
 
         The indexes of entries under the checkpoint that are in use.
@@ -156,11 +156,11 @@ class QueueReplica:
         """All that is applied, without any message."""
         return self._live.live.checkpoint()
 
-    def kept(self) -> list[int]:
+    def kept(self) -> Sequence[int]:
         """Entries that the state refers to, ascending: they hold live messages."""
         return self._live.kept()
 
-    def install(self, index: int, state: bytes) -> list[int]:
+    def install(self, index: int, state: bytes) -> Sequence[int]:
         """The leader's state at `index` takes the place of this one; entries under it in use.
 
         The host made it this log's checkpoint before.
@@ -179,6 +179,7 @@ class QueueReplica:
     def begin_anew(self) -> bool:
         """Of a damaged one: be as a new one, for a log that begins again."""
         assert self._store is None
+        self._live.abandon()
         self._live = LiveLog(self._log)
         self.damage = None
         return True

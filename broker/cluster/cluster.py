@@ -88,6 +88,7 @@ class Cluster:
         peers.handlers[Kind.ANSWER] = self.errands.answered
         peers.end_of_turn = self._node.flush
         storage.open()
+        bound_now = self.identity.bind(storage.host.store.store_id)
         self._joined = True
         peers.on_up.append(self._up)
         peers.on_down.append(self._down)
@@ -95,6 +96,8 @@ class Cluster:
         storage.catalog.on_members.append(self._nodes_changed)
         for other in peers.up():
             self._up(other)
+        if bound_now:
+            await peers.keep_identity()
         return storage
 
     async def start(self, amqp: str, http: str) -> None:

@@ -3,7 +3,9 @@
     identity := "LVRTNODE" version u8 | length u32 | crc32 u32 of the rest | map in CBOR
 
     map: name, uuid, boot, cluster (16 bytes, none while the node is fresh), number (0 while it is),
-         table {number: [name, uuid, address]}, seen {number: [highest boot, run of that boot]}
+         table {number: [name, uuid, address]}, seen {number: [highest boot, run of that boot]},
+         store (16 bytes: the id of the store that has this node's logs; none before it has any,
+         and missing in files of earlier versions, which take the store that they find)
 
 A boot number tells the starts of a node apart, a run (random, never on the node's own disk) tells
 apart two starts that claim the same boot number. A peer that shows less than what was seen of it
@@ -65,6 +67,7 @@ class Identity:
     number: NodeId = 0
     table: Table = field(default_factory=dict)
     seen: dict[NodeId, Start] = field(default_factory=dict)
+    store: bytes | None = None
     run: bytes = field(default_factory=lambda: os.urandom(UUID_BYTES))
 
     @classmethod
@@ -104,6 +107,22 @@ class Identity:
         """Numbers are not given twice, so what was seen of one that is gone is kept."""
         self.table = dict(table)
 
+    def bind(self, store_id: bytes) -> bool:
+        """Belong to the store that was found, for good; whether that is news, to be saved.
+
+        IdentityError if it is another one.
+        """
+        if self.store == store_id:
+            return False
+        if self.store is not None:
+            raise IdentityError(
+                f"{self.path} belongs to logs that are not in this directory any more: this node "
+                f"has forgotten what it voted for and acknowledged. Bring its files back, or empty "
+                f"the directory, remove the old number from the cluster and add the node anew"
+            )
+        self.store = store_id
+        return True
+
     def staleness(self, number: NodeId, start: Start) -> str | None:
         """Why a start of a node cannot be its present one, if so."""
         known = self.seen.get(number)
@@ -139,6 +158,7 @@ class Identity:
                 "number": self.number,
                 "table": to_plain(self.table),
                 "seen": {number: list(start) for number, start in self.seen.items()},
+                "store": self.store,
             }
         )
         return _HEAD.pack(_MAGIC, _VERSION, len(body), zlib.crc32(body)) + body
@@ -233,7 +253,10 @@ def _decode(path: Path, map_: Any) -> Identity:
         for key, (boot, run) in map_["seen"].items()
     }
     boot = check_whole(map_["boot"], "boot number")
-    return Identity(path, name, uuid, boot, cluster, number, table, seen)
+    store = map_.get("store")
+    if store is not None:
+        check_bytes(store, "store id")
+    return Identity(path, name, uuid, boot, cluster, number, table, seen, store)
 
 
 def check_bytes(value: object, what: str) -> bytes:

@@ -217,6 +217,11 @@ class Peers:
         seen = self._identity.seen.get(node)
         return seen.boot if seen is not None else 0
 
+    async def keep_identity(self) -> None:
+        """Until what was changed in this node's identity is on disk."""
+        self._keeper.changed()
+        await self._keeper.durable()
+
     def drop(self, node: NodeId, reason: str) -> None:
         """End the link to a node soon; it is dialed again."""
         if link := self._links.get(node):

@@ -4,8 +4,11 @@ What is committed is known only as far as the last checkpoint, or where the disk
 machine is brought up to there; the rest of the log may be void, and waits for a leader's word.
 """
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
+
+import trio
 
 from broker.hosted_log import MemberLog
 from queues.commands import ranges_of
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from broker.log_host import LogHost
 
 REPLAY_BYTES: Final = 8 * 1024 * 1024  # read at once
+RETAIN_ENTRIES: Final = 8 * 1024  # looked at in one go: some milliseconds
 
 
 def recovered(
@@ -62,11 +66,40 @@ def _known_committed(view: GroupView, offset: int) -> int:
     return max(offset, min(view.commit, view.last_index))
 
 
-def retain(host: "LogHost", gid: int, index: int, in_use: list[int]) -> None:
-    """Of what is at or under a checkpoint keep these entries, and no others."""
-    kept = [place for place in in_use if place <= index]
-    ranges = [(first, first + count - 1) for first, count in ranges_of(kept)]
-    host.store.retain(gid, ranges, upto=index)
+def retain(host: "LogHost", gid: int, index: int, in_use: Sequence[int]) -> None:
+    """Of what is at or under a checkpoint keep these entries, and no others.
+
+    Where there are very many the rest goes by and by: nobody waits for it.
+    """
+    slices = _retaining(host, gid, index, in_use)
+    if len(in_use) <= RETAIN_ENTRIES:
+        for _ in slices:
+            pass
+    else:
+        host.start_soon(_by_and_by, slices)
+
+
+def _retaining(host: "LogHost", gid: int, index: int, in_use: Sequence[int]) -> Iterator[None]:
+    """Release what lies between the entries in use, a slice of them at a time."""
+    upto = bisect_right(in_use, index)
+    below = 0  # all up to here is dealt with
+    for start in range(0, upto, RETAIN_ENTRIES):
+        some = in_use[start : min(start + RETAIN_ENTRIES, upto)]
+        kept = [(first, first + count - 1) for first, count in ranges_of(some)]
+        gaps = zip([below, *[last for _, last in kept]], kept, strict=False)
+        gone = [(before + 1, first - 1) for before, (first, _) in gaps if first > before + 1]
+        if not host.store.has(gid):
+            return  # it was deleted meanwhile
+        host.store.release(gid, gone)
+        below = some[-1]
+        yield
+    if below < index and host.store.has(gid):
+        host.store.release(gid, [(below + 1, index)])
+
+
+async def _by_and_by(slices: Iterator[None]) -> None:
+    for _ in slices:
+        await trio.lowlevel.checkpoint()
 
 
 def _entries_above(host: "LogHost", view: GroupView, offset: int) -> Iterator[StoredEntry]:

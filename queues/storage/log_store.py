@@ -329,9 +329,17 @@ class LogStore:
         return self._view(self.state.groups[gid])
 
     @property
+    def store_id(self) -> bytes:
+        """Made with the store, and on disk with its manifest."""
+        return self.state.store_id
+
+    @property
     def lost(self) -> str | None:
         """Why logs may be lost of which not even the name is known, until that is accepted."""
         return self.state.lost
+
+    def has(self, gid: int) -> bool:
+        return gid in self.state.groups
 
     def gid_of(self, uuid: bytes) -> int | None:
         return self.state.by_uuid.get(uuid)

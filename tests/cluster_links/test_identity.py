@@ -1,7 +1,10 @@
 """The identity file: what it keeps, and what it refuses to be."""
 
+import struct
+import zlib
 from pathlib import Path
 
+import cbor2
 import pytest
 import trio
 from hypothesis import given
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker.cluster import identity as identity_module
 from broker.cluster.identity import Identity, IdentityError, IdentityKeeper, Start
-from broker.cluster.table import PeerInfo, from_plain, split_address, to_plain
+from broker.cluster.table import UUID_BYTES, PeerInfo, from_plain, split_address, to_plain
 from broker.off_loop import at_once
 
 RUN, OTHER_RUN = b"r" * 16, b"s" * 16
@@ -201,3 +204,25 @@ def test_what_is_no_table_is_a_value_error(value: object) -> None:
     except ValueError:
         return
     assert from_plain(to_plain(table)) == table
+
+
+def test_an_identity_belongs_to_one_store(tmp_path: Path) -> None:
+    identity = Identity.open(tmp_path, "a")
+    assert identity.bind(b"s" * UUID_BYTES)
+    identity.save()
+    again = Identity.open(tmp_path, "a")
+    assert not again.bind(b"s" * UUID_BYTES)
+    with pytest.raises(IdentityError, match="logs that are not in this directory any more"):
+        again.bind(b"t" * UUID_BYTES)
+
+
+def test_an_identity_of_an_earlier_version_takes_the_store_that_it_finds(tmp_path: Path) -> None:
+    identity = Identity.open(tmp_path, "a")
+    plain = cbor2.loads(identity.encode()[17:])
+    del plain["store"]
+    body = cbor2.dumps(plain)
+    head = struct.pack(">8sBII", b"LVRTNODE", 1, len(body), zlib.crc32(body))
+    (tmp_path / "identity").write_bytes(head + body)
+    again = Identity.open(tmp_path, "a")
+    assert again.uuid == identity.uuid
+    assert again.bind(b"s" * UUID_BYTES)

@@ -62,6 +62,11 @@ class FakeLog:
             if index in self.disk.entries:  # a replay releases once more
                 self.disk.released[index] = self.disk.entries.pop(index)
 
+    def spread(self, slices, then):
+        for _ in slices:
+            pass
+        then()
+
     def checkpoint(self, index, state, then):
         assert index <= self._applied, "a checkpoint covers only what was applied"
         self.writes.append(("checkpoint", index, state, then))

@@ -1,5 +1,6 @@
 """The live set against plain sets: what is alive, what may go, what a checkpoint keeps."""
 
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,8 +19,9 @@ from queues.commands import (
     encode_seen,
     ranges_of,
 )
-from queues.dedup import DedupWindow
 from queues.live import ANYTHING, LiveSet
+from queues.live_log import LiveLog
+from tests.durability.fake_log import FakeDisk, FakeLog
 from tests.durability.test_commands import published
 
 MESSAGE = published(b"x")
@@ -151,16 +153,124 @@ def test_a_checkpoint_brings_everything_back(steps):
     assert restored.checkpoint() == checkpoint
 
 
+SLICE_ENTRIES = 64  # for these tests
+CHECKPOINT_ENTRIES = 50
+
+
+@pytest.fixture
+def small_slices(monkeypatch):
+    monkeypatch.setattr("queues.live_checkpoint.SLICE_ENTRIES", SLICE_ENTRIES)
+    monkeypatch.setattr("queues.live_log.CHECKPOINT_ENTRIES", CHECKPOINT_ENTRIES)
+
+
+def old_checkpoint(live, version):
+    """As versions before the fourth wrote it: entry by entry."""
+    entries = list(live.entries_from(0))
+    counts = [(s, live.count_of(s)) for s in range(live.next_sequence) if live.count_of(s)]
+    data = struct.pack(
+        ">QQQII", version, live.next_sequence, live.delivered, len(entries), len(counts)
+    )
+    for entry in entries:
+        settled = sum(1 << sub for sub, alive in enumerate(live.alive_in(entry)) if not alive)
+        bitmap = settled.to_bytes((settled.bit_length() + 7) // 8, "big")
+        data += struct.pack(">QQII", entry.index, entry.first, entry.count, len(bitmap)) + bitmap
+    for sequence, count in counts:
+        data += struct.pack(">QI", sequence, count)
+    if version == 1:
+        return data
+    data += struct.pack(">QI", live.taken, len(live.due))
+    for sequence, due_ms in sorted(live.due.items()):
+        data += struct.pack(">QQ", sequence, due_ms)
+    publishers = live.publishers.encode() if version > 2 else b""
+    return data + publishers + live.seen.encode()
+
+
 @given(STEPS)
 def test_a_checkpoint_of_the_first_version_is_read(steps):
     """It has no second row: nothing was delayed then, and no id known."""
     live, model = walk([step._replace(delays=(), ids=()) for step in steps])
-    second_row = 8 + 4 + len(DedupWindow().encode())  # taken, number of delays, ids
-    checkpoint = bytearray(live.checkpoint()[:-second_row])
-    checkpoint[7] = 1
-    restored = LiveSet.restore(bytes(checkpoint))
+    restored = LiveSet.restore(old_checkpoint(live, 1))
     agree(restored, model)
     assert restored.taken == 0
+
+
+@given(STEPS)
+def test_a_checkpoint_of_the_third_version_is_read(steps):
+    live, model = walk(steps)
+    restored = LiveSet.restore(old_checkpoint(live, 3))
+    agree(restored, model)
+    assert restored.checkpoint() == live.checkpoint()
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_a_large_checkpoint_takes_many_turns_and_is_of_the_moment_it_was_begun():
+    """No turn looks at more than a slice of entries, whatever happens in between."""
+    live = LiveSet()
+    for index in range(1, 4 * SLICE_ENTRIES + 1):
+        live.apply(index, Step(2).entry())
+    for sequence in range(0, 8 * SLICE_ENTRIES, 2):  # one of the two in each
+        live.apply(10**6 + sequence, Step(settled=[sequence]).entry())
+    live.apply(10**7, Step(settled=range(8, 100)).entry())
+    expected = live.checkpoint()
+    looked_at = []
+    frozen = live.freeze()
+    assert not frozen.is_small
+    for number, _ in enumerate(frozen.slices()):
+        looked_at.append(number)
+        live.apply(10**8 + number, Step(3, [100 + 2 * number + 1]).entry())
+    assert frozen.state == expected
+    assert len(looked_at) >= 2 * 4  # entries, and what is settled of them
+    assert LiveSet.restore(expected).checkpoint() == expected
+
+
+class SlowLog(FakeLog):
+    """Does what is spread over turns one turn at a time."""
+
+    def spread(self, slices, then):
+        self.under_way = (slices, then)
+
+    def turn(self):
+        slices, then = self.under_way
+        if next(slices, self) is self:
+            self.under_way = None
+            then()
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_a_log_with_a_large_live_set_is_checkpointed_by_turns():
+    log = SlowLog(FakeDisk())
+    state = LiveLog(log)
+    for index in range(1, 2 * SLICE_ENTRIES + 1):
+        state.apply(index, Step(1).entry())
+    log._applied = 10**9
+    for sequence in range(CHECKPOINT_ENTRIES + 1):
+        state.apply(10**6 + sequence, Step(settled=[sequence]).entry())
+    state.checkpoint_if_due()
+    turns = 0
+    while log.under_way is not None:
+        assert not log.writes
+        log.turn()
+        turns += 1
+    assert turns > (2 * SLICE_ENTRIES - CHECKPOINT_ENTRIES) // SLICE_ENTRIES
+    [(_, index, checkpoint, _)] = log.writes
+    assert index == 10**6 + CHECKPOINT_ENTRIES
+    assert LiveSet.restore(checkpoint).live == 2 * SLICE_ENTRIES - CHECKPOINT_ENTRIES - 1
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_a_checkpoint_that_was_overtaken_by_another_state_is_not_written():
+    log = SlowLog(FakeDisk())
+    state = LiveLog(log)
+    for index in range(1, 2 * SLICE_ENTRIES + 1):
+        state.apply(index, Step(1).entry())
+    for sequence in range(CHECKPOINT_ENTRIES + 1):
+        state.apply(10**6 + sequence, Step(settled=[sequence]).entry())
+    state.checkpoint_if_due()
+    log.turn()
+    state.install(10**7, LiveSet().checkpoint())
+    while log.under_way is not None:
+        log.turn()
+    assert not log.writes
 
 
 @pytest.mark.parametrize("entries", [2, 7, 8, 9, 100])
@@ -228,5 +338,5 @@ def test_an_unknown_command_is_refused():
 def test_a_checkpoint_of_another_version_is_refused():
     checkpoint = bytearray(LiveSet().checkpoint())
     checkpoint[7] = 99
-    with pytest.raises(ValueError, match="version 99, expected 3"):
+    with pytest.raises(ValueError, match="version 99, expected 4"):
         LiveSet.restore(bytes(checkpoint))

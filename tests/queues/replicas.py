@@ -32,6 +32,11 @@ class MemberLog:
             assert index <= self.checkpointed[0], "it is above the checkpoint"
             self.entries.pop(index, None)
 
+    def spread(self, slices, then):
+        for _ in slices:
+            pass
+        then()
+
     def checkpoint(self, index, state, then):
         self.checkpoints.append((index, state, then))
 
