@@ -7,15 +7,25 @@ the state, of the longest slice of encoding it, of all slices together, and of r
 import sys
 from time import process_time
 
+from queues.commands import encode_enqueue
 from queues.live import LiveSet
+from queues.message import Message
 
 ENTRIES = 1_000_000
 
 
+def message() -> Message:
+    made = Message(b"\0\0", b"\x02" + bytes(6), 0, 0, 0, 1)
+    made.expires_at = None
+    made.priority = 0
+    return made
+
+
 def main(entries: int) -> None:
     live = LiveSet()
+    entry = encode_enqueue([message()], 0)
     for index in range(1, entries + 1):  # one message an entry: each waits for its confirm
-        live._enqueue(2 * index, 1)
+        live.apply(2 * index, entry)
     began = process_time()
     frozen = live.freeze()
     copied = process_time()
