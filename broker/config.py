@@ -212,6 +212,22 @@ class Config:
     connections_max: int = _setting(
         WholeNumber(1, 1_000_000), 16384, "Most AMQP connections open at once."
     )
+    # A browser's or a scraper's pool is far below. Half as many more may be open before a login.
+    http_connections_max: int = _setting(
+        WholeNumber(2, 1_000_000), 1024, "Most HTTP connections of clients that have logged in."
+    )
+    # As many as a crowd of clients behind one address has under way when it connects anew.
+    strangers_per_address_max: int = _setting(
+        WholeNumber(1, 1_000_000),
+        1024,
+        "Most connections of one address, at each port, that have not logged in.",
+    )
+    # For files of the log, of streams and of paged messages that are opened while clients come.
+    files_reserved: int = _setting(
+        WholeNumber(0, 1_000_000),
+        256,
+        "File descriptors that clients' sockets leave free; at most a quarter of all.",
+    )
     # At up to 10 KB each they take 1 GB; more is nearly always a client that forgets to delete.
     queues_max: int = _setting(
         WholeNumber(1, 10_000_000), 100_000, "Most queues in one virtual host."

@@ -20,10 +20,11 @@ from broker.connection.connection import Connection
 from broker.connection.tls_transport import TlsFailed, TlsTransport
 from broker.connection.transport import SocketTransport, Transport
 from broker.console.assets import add_console
-from broker.doors import Doors
+from broker.doors import Doors, Handler
 from broker.durability import Durability
 from broker.http.access_keys import add_access_keys
 from broker.http.admin import Admin
+from broker.http.auth import log_in
 from broker.http.cluster import add_cluster
 from broker.http.dead_letters import add_dead_letters
 from broker.http.health import add_health
@@ -32,7 +33,7 @@ from broker.http.permissions import add_permissions
 from broker.http.policies import add_policies
 from broker.http.router import Router
 from broker.http.scheduled import add_scheduled
-from broker.http.server import make_handler, make_tls_handler
+from broker.http.server import HttpDoor, HttpLimits
 from broker.http.stream_groups import add_stream_groups
 from broker.http.streams import add_streams
 from broker.http.users import add_users
@@ -49,6 +50,7 @@ from broker.sqs.door import Sqs
 from broker.sqs.short_form import add_short_form
 from broker.startup import prepare_data_dir
 from broker.storage import Storage
+from broker.strangers import Files, Stranger, Strangers
 from broker.streams.group_host import GroupHost
 from broker.streams.service import StreamService
 from broker.streams.session import StreamSession
@@ -61,6 +63,8 @@ from flow_control.outbox import Outbox
 
 # Connections beyond the limit that may still shake hands, to be told so; others are closed at once.
 REFUSALS_MAX: Final = 64
+# Strangers may have one HTTP connection for so many of those who have logged in.
+HTTP_STRANGERS_SHARE: Final = 2
 
 _log = logs.get("server")
 
@@ -68,48 +72,81 @@ _log = logs.get("server")
 class Server:
     """The AMQP door of a node."""
 
-    def __init__(self, node: Node, streams: StreamService | None = None) -> None:
+    def __init__(self, node: Node, files: Files, streams: StreamService | None = None) -> None:
         self.node = node
+        self.files = files
+        config = node.config
+        self.strangers = Strangers(
+            most=config.connections_max + REFUSALS_MAX,
+            of_one_address=config.strangers_per_address_max,
+            files=files,
+        )
         self.streams = streams
         self.connections: set[Connection | StreamSession] = set()
         self._left = trio.Event()  # set, and made anew, whenever a connection ends
-        self._shaking_hands = 0  # that are not connections yet
+        self._inside: set[trio.CancelScope] = set()  # one for each socket that was not dropped
 
     async def handle(
         self, stream: trio.SocketStream, certificates: Certificates | None = None
     ) -> None:
         """Serve one accepted socket; under TLS if there are certificates."""
-        count = len(self.connections) + self._shaking_hands
-        limit = self.node.config.connections_max
-        if count >= limit + REFUSALS_MAX or self.node.stopping:
-            await trio.aclose_forcefully(stream)
-            return
         try:
             address = stream.socket.getpeername()
             local = stream.socket.getsockname()
         except OSError:  # gone before it was looked at
             await trio.aclose_forcefully(stream)
             return
+        limit = self.node.config.connections_max
+        if len(self._inside) >= limit:
+            self.strangers.drop_one()
+        scope = trio.CancelScope()
+        stranger = None
+        if len(self._inside) < limit + REFUSALS_MAX and not self.node.stopping:
+            drop = partial(self._drop, scope)
+            stranger = self.strangers.enter(address[0], stream.socket.fileno(), drop)
+        if stranger is None:
+            await trio.aclose_forcefully(stream)
+            return
+        full = len(self._inside) >= limit
+        self._inside.add(scope)
         origin = Origin(
             address[0],
             address[1],
             local=f"{local[0]}:{local[1]}",
             encrypted=certificates is not None,
         )
-        full = count >= limit
+        try:
+            with scope:
+                await self._admit(stream, origin, certificates, stranger, full=full)
+        finally:
+            self._inside.discard(scope)
+            stream.socket.close()  # where it had to go amid TLS's handshake
+            stranger.end()
+
+    def _drop(self, scope: trio.CancelScope) -> None:
+        self._inside.discard(scope)
+        scope.cancel()
+
+    async def _admit(
+        self,
+        stream: trio.SocketStream,
+        origin: Origin,
+        certificates: Certificates | None,
+        stranger: Stranger,
+        *,
+        full: bool,
+    ) -> None:
         if certificates is None:
-            await self._serve(SocketTransport(stream, Outbox()), origin, full=full)
+            await self._serve(SocketTransport(stream, Outbox()), origin, stranger, full=full)
             return
         transport = TlsTransport(stream, Outbox(), certificates.amqp)
         if await self._begin_tls(transport, origin):
             name = certified_name(transport.peer_certificate(), self.node.config.tls_login_from)
-            await self._serve(transport, origin._replace(certified_name=name), full=full)
-        else:
-            await transport.aclose()
+            origin = origin._replace(certified_name=name)
+            await self._serve(transport, origin, stranger, full=full)
 
     async def _begin_tls(self, transport: TlsTransport, origin: Origin) -> bool:
         """Whether the client came through TLS's own handshake."""
-        self._shaking_hands += 1
         try:
             with trio.move_on_after(self.node.config.handshake_timeout_s):
                 await transport.shake_hands()
@@ -117,13 +154,14 @@ class Server:
             reason = "it took too long"
         except TlsFailed as failure:
             reason = str(failure)
-        finally:
-            self._shaking_hands -= 1
         _log.warning("tls_failed", peer=origin.name, reason=reason)
         return False
 
-    async def _serve(self, transport: Transport, origin: Origin, *, full: bool) -> None:
+    async def _serve(
+        self, transport: Transport, origin: Origin, stranger: Stranger, *, full: bool
+    ) -> None:
         connection = Connection(transport, self.node, origin)
+        connection.stranger = stranger
         await self._run(connection, partial(connection.run, full=full))
         received = connection.handed_over
         if received is None:
@@ -133,6 +171,7 @@ class Server:
             await transport.aclose()
             return
         session = StreamSession(transport, self.node, self.streams, origin)
+        session.stranger = stranger
         await self._run(session, partial(session.run, received, full=full))
 
     async def _run(
@@ -185,7 +224,7 @@ async def serve(
                 nursery.cancel_scope.cancel()
                 return
             _spare_the_collector()
-            server = Server(node, started.streams)
+            server = Server(node, Files(config.files_reserved), started.streams)
             router = await _routes(node, started, _addresses(config, doors), nursery)
             nursery.start_soon(MemoryWatch(node, Process(), started.storage.page_out).run)
             async with trio.open_nursery() as serving:
@@ -213,13 +252,29 @@ async def _let_in(
     doors: Doors, server: Server, router: Router, handler_nursery: trio.Nursery
 ) -> None:
     certificates = doors.certificates
-    http = make_handler(router, errors=server.node.errors)
-    https = http
+    http = _http_door(server, router).handle
+    https: Handler = http
     if certificates is not None:
-        https = make_tls_handler(http, lambda: certificates.http)
+        https = partial(http, context=lambda: certificates.http)
     amqps = partial(server.handle, certificates=certificates)
     errors = server.node.errors
     await doors.serve(server.handle, amqps, http, https, handler_nursery, errors)
+
+
+def _http_door(server: Server, router: Router) -> HttpDoor:
+    node, config = server.node, server.node.config
+    limits = HttpLimits(
+        connections_max=config.http_connections_max, login_s=config.handshake_timeout_s
+    )
+    most = max(config.http_connections_max // HTTP_STRANGERS_SHARE, 1)
+    of_one_address = min(config.strangers_per_address_max, max(most // 2, 1))
+    return HttpDoor(
+        router,
+        limits,
+        strangers=Strangers(most=most, of_one_address=of_one_address, files=server.files),
+        log_in=lambda request: log_in(request, node),
+        errors=node.errors,
+    )
 
 
 async def _stop_signal(signals: AsyncIterator[int], reload: Callable[[], None]) -> None:

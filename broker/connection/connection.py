@@ -38,6 +38,7 @@ from broker.protocol.constants import (
 from broker.protocol.errors import AMQPError, ChannelError, ConnectionFailure
 from broker.protocol.frames import Batch, FrameReader
 from broker.statistics import ChannelStatistics, ConnectionStatistics
+from broker.strangers import nobody
 from flow_control.outbox import HIGH_BYTES
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Connection:
         self._gate = Gate(node, self._backlogs, self._tell_blocked, self._go_on)
         self._throttle = Throttle(node, self._sender, self._backlogs, self._gate)
         self._channels = Channels(self, self._reader, self._backlogs, node)
+        self.stranger = nobody()  # until it has logged in, as its door has it
         self.profile = Profile()  # from the handshake on
         self.received_bytes = 0
         self.reads = 0
@@ -117,7 +119,7 @@ class Connection:
                 await self._transport.aclose()
 
     async def _live(self, *, full: bool) -> None:
-        greeting = Greeting(self._sender, self._reader, self.origin)
+        greeting = Greeting(self._sender, self._reader, self.origin, self.stranger)
         if await self._open(greeting, full=full):
             await self._serve(greeting.left_over)
             if self._parting is not None:
@@ -138,6 +140,7 @@ class Connection:
             self._log.warning("handshake_failed", reason=str(failure))
         except ConnectionFailure as failure:
             self._log.warning("handshake_refused", code=failure.code, reason=failure.text)
+            self.stranger.waiting = True
             self.state = State.CLOSING
             self._reader.failure = None
             self._tell_close(failure)
@@ -146,9 +149,11 @@ class Connection:
         else:
             self._start(session)
             return True
+        self.stranger.waiting = True  # for its end
         return False
 
     def _start(self, session: Session) -> None:
+        self.stranger.leave()
         self.user = session.user
         self.vhost = session.vhost
         self._node.headcount.entered(self.user, self.vhost)

@@ -11,6 +11,7 @@ from broker.protocol import methods
 from broker.protocol.constants import PROTOCOL_HEADER
 from broker.protocol.frames import Batch, FrameReader
 from broker.security.sasl import Origin
+from broker.strangers import Stranger
 
 if TYPE_CHECKING:
     from pamqp.base import Frame
@@ -21,8 +22,11 @@ FrameT = TypeVar("FrameT", bound="Frame")
 class Greeting:
     """A `handshake.Peer`."""
 
-    def __init__(self, sender: Sender, reader: FrameReader, origin: Origin) -> None:
+    def __init__(
+        self, sender: Sender, reader: FrameReader, origin: Origin, stranger: Stranger
+    ) -> None:
         self.origin = origin
+        self._stranger = stranger
         self._sender = sender
         self._transport = sender.transport
         self._reader = reader
@@ -37,7 +41,7 @@ class Greeting:
     async def receive_header(self) -> bytes:
         data = b""
         while len(data) < len(PROTOCOL_HEADER):
-            received = await self._transport.receive()
+            received = await self._receive()
             if not received:
                 raise HandshakeFailed("the client closed the socket before its protocol header")
             data += received
@@ -51,7 +55,7 @@ class Greeting:
         while not self._batches:
             if self._reader.failure is not None:
                 raise self._reader.failure
-            data = await self._transport.receive()
+            data = await self._receive()
             if not data:
                 raise HandshakeFailed(f"the client closed the socket before {kind.name}")
             self._batches.extend(self._reader.feed(data))
@@ -59,6 +63,14 @@ class Greeting:
         if number or key != kind.index or len(items) != 1:
             raise HandshakeFailed(f"{methods.name_of(key)} where {kind.name} was expected")
         return cast("FrameT", methods.decode(key, cast("bytes", items[0])))
+
+    async def _receive(self) -> bytes:
+        """While nothing comes, it may have to go for another."""
+        stranger = self._stranger
+        stranger.waiting = True
+        data = await self._transport.receive()
+        stranger.waiting, stranger.heard = False, True
+        return data
 
     async def send(self, kind: "type[Frame]", **arguments: object) -> None:
         await self.send_raw(methods.encode(0, kind, **arguments))

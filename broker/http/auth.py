@@ -47,11 +47,13 @@ async def log_in(request: Request, node: Node) -> User:
         user = node.tokens.find(token)
         if user is None or not node.doorkeeper.may_call_from(user.name, request.peer):
             raise login_failed("the token is unknown or has expired", TOKEN_CHALLENGE)
+        request.logged_in()
         return user
     name, password = _credentials(header)
     user = await node.doorkeeper.log_in(name, password, request.peer)
     if user is None:
         raise login_failed("Login failed")
+    request.logged_in()
     return user
 
 

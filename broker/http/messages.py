@@ -42,6 +42,10 @@ class HttpError(Exception):
         )
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A whole request. Names of headers are in lower case."""
@@ -59,6 +63,8 @@ class Request:
     caller: User | None = None
     # Returns when the client is gone, for routes that wait long for something.
     hangup: Callable[[], Awaitable[None]] = trio.sleep_forever
+    # To be called when it is known who asks. Raises HttpError where too many are connected.
+    logged_in: Callable[[], None] = _nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import trio
 from broker import logs
 from broker.http.messages import HttpError, Request, Response, split_target
 from broker.internal_errors import HTTP, InternalErrors
+from broker.strangers import Stranger, Strangers, nobody
 from broker.version import VERSION
 
 if TYPE_CHECKING:
@@ -23,11 +25,13 @@ if TYPE_CHECKING:
 
     from broker.http.router import Router
 
-StreamHandler = Callable[[trio.abc.Stream], Awaitable[None]]
+LogIn = Callable[[Request], Awaitable[object]]  # raises HttpError; calls `Request.logged_in`
 
 READ_BYTES = 65536
 PIECES_A_TURN = 64  # of a body, without giving others a turn: a millisecond
 PIECES_FREE = 1000  # of any size
+SIGNED = b"AWS4-"  # how an Authorization header begins that holds for the whole request
+SIGNED_SHARE = 8  # of the memory for bodies, what those of signed requests may take: one of so many
 HTTP_VERSIONS = frozenset({b"1.0", b"1.1"})
 BODILESS_STATUSES = frozenset({204, 304})
 # What browsers may make of an answer, unless it says otherwise itself: nothing but its data.
@@ -55,10 +59,16 @@ class HttpLimits:
     # Chunks of a body beyond the first thousand have at least so many bytes on average: those of a
     # byte each would keep the node busy for minutes.
     chunk_bytes_min: int = 64
-    # Of all requests at a time: whoever has not even logged in may send one.
+    # Of all requests at a time.
     bodies_bytes_max: int = 256 * 2**20
-    # A browser's or a scraper's pool of open connections; beyond it something is leaking.
+    # The same of one request whose client has not logged in; nothing that it may ask for is larger.
+    stranger_body_bytes_max: int = 64 * 2**10
+    # And of one that is signed: the largest batch of SQS, in base64.
+    signed_body_bytes_max: int = 2 * 2**20
+    # Of clients that have logged in: a browser's or a scraper's pool is far below.
     connections_max: int = 1024
+    # From connecting, or from the first byte of a request, until a client has logged in.
+    login_s: float = 10.0
     # Longer than the usual scrape interval, so that a scraper keeps its connection.
     idle_s: float = 75.0
     # From the first byte of a request to its last; drips of bytes must not hold a slot.
@@ -70,68 +80,89 @@ class HttpLimits:
     linger_s: float = 2.0
 
 
-def make_handler(
-    router: Router, limits: HttpLimits | None = None, errors: InternalErrors | None = None
-) -> StreamHandler:
-    """Return what `trio.serve_listeners` runs for each connection."""
-    limits = limits or HttpLimits()
-    errors = errors or InternalErrors()
-    open_count = 0
-    bodies = _Bodies()
+class _Bodies:
+    """Those of requests that are under way, together within a limit."""
 
-    async def handle(stream: trio.abc.Stream) -> None:
-        nonlocal open_count
-        connection = _HttpConnection(stream, router, limits, bodies, errors)
-        open_count += 1
+    def __init__(self, bytes_max: float = math.inf) -> None:
+        self._bytes_max = bytes_max
+        self._held_bytes = 0
+
+    def take(self, size_bytes: int) -> None:
+        self._held_bytes += size_bytes
+        if self._held_bytes > self._bytes_max:
+            raise HttpError(503, "too much is being sent at the same time")
+
+    def give_back(self, size_bytes: int) -> None:
+        self._held_bytes -= size_bytes
+
+
+class HttpDoor:
+    """What the connections of a node's HTTP ports share."""
+
+    def __init__(
+        self,
+        router: Router,
+        limits: HttpLimits,
+        *,
+        strangers: Strangers,
+        log_in: LogIn,
+        errors: InternalErrors,
+    ) -> None:
+        self.router = router
+        self.limits = limits
+        self.strangers = strangers
+        self.log_in = log_in
+        self.errors = errors
+        self.known = 0  # connections whose clients have logged in
+        self.bodies = _Bodies(limits.bodies_bytes_max)
+        self.signed_bodies = _Bodies(limits.bodies_bytes_max // SIGNED_SHARE)
+        self.small_bodies = _Bodies()  # as many as there are strangers, and no larger than allowed
+
+    async def handle(
+        self, stream: trio.abc.Stream, context: Callable[[], ssl.SSLContext] | None = None
+    ) -> None:
+        """Serve one accepted connection; under TLS if there is a context for it."""
+        scope = trio.CancelScope()
+        stranger = self.strangers.enter(_peer(stream), _descriptor(stream), scope.cancel)
         try:
-            async with stream:
-                if open_count > limits.connections_max:
-                    await connection.refuse(HttpError(503, "too many connections"))
-                else:
-                    await connection.serve()
+            with scope:
+                async with stream:
+                    served: trio.abc.Stream | None = stream
+                    if context is not None:
+                        served = await self._begin_tls(stream, context())
+                    if served is not None:
+                        await self._serve(served, stranger)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # The peer is gone: nobody is left to tell.
         except Exception as error:  # noqa: BLE001 - one client must not end the node
-            errors.note(HTTP, error)
+            self.errors.note(HTTP, error)
         finally:
-            open_count -= 1
-            connection.forget_body()
+            if stranger is not None:
+                stranger.end()
 
-    return handle
-
-
-def make_tls_handler(
-    handle: StreamHandler,
-    context: Callable[[], ssl.SSLContext],
-    limits: HttpLimits | None = None,
-) -> StreamHandler:
-    """The same under TLS, by the certificate that there is when a client comes."""
-    limits = limits or HttpLimits()
-    shaking_hands = trio.CapacityLimiter(limits.connections_max)
-
-    async def handle_tls(stream: trio.abc.Stream) -> None:
-        if not shaking_hands.available_tokens:
-            await trio.aclose_forcefully(stream)
-            return
-        tls = trio.SSLStream(stream, context(), server_side=True, https_compatible=True)
+    async def _begin_tls(
+        self, stream: trio.abc.Stream, context: ssl.SSLContext
+    ) -> trio.abc.Stream | None:
+        """None if the client does not come through TLS's own handshake."""
+        tls = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
         try:
-            async with shaking_hands:
-                with trio.fail_after(limits.request_s):
-                    await tls.do_handshake()
+            with trio.fail_after(self.limits.login_s):
+                await tls.do_handshake()
         except (trio.BrokenResourceError, trio.TooSlowError) as error:
             _log.debug("tls_failed", peer=_peer(stream), reason=str(error.__cause__ or error))
-            await trio.aclose_forcefully(stream)
-        else:
-            await handle(tls)
+            return None
+        return tls
 
-    return handle_tls
-
-
-class _Bodies:
-    """Those of all requests that are under way."""
-
-    def __init__(self) -> None:
-        self.held_bytes = 0
+    async def _serve(self, stream: trio.abc.Stream, stranger: Stranger | None) -> None:
+        connection = _HttpConnection(stream, self, stranger or nobody())
+        try:
+            async with stream:
+                if stranger is None:
+                    await connection.refuse(HttpError(503, "too many connections"))
+                else:
+                    await connection.serve()
+        finally:
+            connection.leave()
 
 
 class _HttpConnection:
@@ -140,18 +171,20 @@ class _HttpConnection:
     def __init__(
         self,
         stream: trio.abc.Stream,
-        router: Router,
-        limits: HttpLimits,
-        bodies: _Bodies,
-        errors: InternalErrors,
+        door: HttpDoor,
+        stranger: Stranger,
     ) -> None:
-        self._errors = errors
-        self._bodies = bodies
+        self._door = door
+        self._errors = door.errors
+        self._stranger = stranger
+        self._known = False
+        self._bodies = door.small_bodies
         self._body_bytes = 0  # of the request under way
         self._stream = stream
         self._peer = _peer(stream)
-        self._router = router
-        self._limits = limits
+        self._router = door.router
+        self._limits = limits = door.limits
+        self._idle_s = limits.login_s  # until its first request
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.header_bytes_max)
 
     async def serve(self) -> None:
@@ -164,7 +197,10 @@ class _HttpConnection:
                 return
             if request is None:
                 return
+            self._stranger.waiting = False
             response = await self._answer(request)
+            self._stranger.waiting = True
+            self._idle_s = self._limits.idle_s
             self.forget_body()
             if not await self._send(response, head_only=request.method == "HEAD"):
                 return
@@ -186,24 +222,73 @@ class _HttpConnection:
         """Wait for a whole request; None if the client leaves or stays idle between two."""
         if not await self._wait_for_first_byte():
             return None
-        with trio.move_on_after(self._limits.request_s):
+        limits = self._limits
+        limit_s = limits.request_s if self._known else min(limits.login_s, limits.request_s)
+        with trio.move_on_after(limit_s) as scope:
             try:
                 head = await self._next_event()
                 if not isinstance(head, h11.Request):
                     return None
                 self._check_head(head)
-                body = await self._receive_body(head)
-                scheme = "https" if isinstance(self._stream, trio.SSLStream) else "http"
-                return _make_request(head, body, self._peer, scheme, self._hangup)
+                bytes_max = await self._admit_body(head, scope)
+                body = await self._receive_body(head, bytes_max)
+                return self._request(head, body)
             except h11.RemoteProtocolError as error:
                 raise HttpError(error.error_status_hint, f"malformed request: {error}") from None
         raise HttpError(408, "the request took too long to arrive")
 
+    def _request(self, head: h11.Request, body: bytes) -> Request:
+        scheme = "https" if isinstance(self._stream, trio.SSLStream) else "http"
+        return _make_request(head, body, self._peer, scheme, self._hangup, self._log_in)
+
+    async def _admit_body(self, head: h11.Request, scope: trio.CancelScope) -> int:
+        """How large it may be. Whoever sends a large one has to log in first, and gets more time.
+
+        What is signed is only known to be somebody's when all of it is there.
+        """
+        limits = self._limits
+        self._bodies = self._door.bodies if self._known else self._door.small_bodies
+        if self._known:
+            return limits.body_bytes_max
+        small = min(limits.stranger_body_bytes_max, limits.body_bytes_max)
+        headers = dict(head.headers)
+        is_small = int(headers.get(b"content-length", b"0")) <= small
+        proof = headers.get(b"authorization")
+        if proof is None or (is_small and b"transfer-encoding" not in headers):
+            return small
+        if proof.startswith(SIGNED):
+            self._bodies = self._door.signed_bodies
+            bytes_max = min(limits.signed_body_bytes_max, limits.body_bytes_max)
+        else:
+            self._stranger.waiting = False
+            await self._door.log_in(self._request(head, b""))
+            self._stranger.waiting = True
+            self._bodies = self._door.bodies
+            bytes_max = limits.body_bytes_max
+        scope.deadline = trio.current_time() + limits.request_s
+        return bytes_max
+
+    def _log_in(self) -> None:
+        """The client is somebody's. Raises HttpError where there are too many of those."""
+        if self._known:
+            return
+        if self._door.known >= self._limits.connections_max:
+            raise HttpError(503, "too many connections")
+        self._known = True
+        self._door.known += 1
+        self._stranger.leave()
+
+    def leave(self) -> None:
+        self.forget_body()
+        if self._known:
+            self._door.known -= 1
+
     async def _wait_for_first_byte(self) -> bool:
         if self._http.trailing_data[0]:
             return True  # The client sent this request together with the one before.
-        with trio.move_on_after(self._limits.idle_s):
+        with trio.move_on_after(self._idle_s):
             await self._receive_some()
+            self._stranger.heard = True
             return True
         return False
 
@@ -219,10 +304,10 @@ class _HttpConnection:
             # Whatever is in front of this node may have taken the other one for the end.
             raise HttpError(400, "both Content-Length and Transfer-Encoding are given")
 
-    async def _receive_body(self, head: h11.Request) -> bytes:
+    async def _receive_body(self, head: h11.Request, bytes_max: int) -> bytes:
         announced = dict(head.headers).get(b"content-length", b"0")
-        if int(announced) > self._limits.body_bytes_max:
-            raise self._body_too_large()
+        if int(announced) > bytes_max:
+            raise _body_too_large(bytes_max)
         body = bytearray()
         pieces = 0
         while isinstance(event := await self._next_event(), h11.Data):
@@ -232,21 +317,16 @@ class _HttpConnection:
                 await trio.lowlevel.checkpoint()
             if pieces > PIECES_FREE + len(body) // self._limits.chunk_bytes_min:
                 raise HttpError(400, "the body comes in chunks that are too small")
+            if len(body) > bytes_max:
+                raise _body_too_large(bytes_max)
             self._body_bytes += len(event.data)
-            self._bodies.held_bytes += len(event.data)
-            if len(body) > self._limits.body_bytes_max:
-                raise self._body_too_large()
-            if self._bodies.held_bytes > self._limits.bodies_bytes_max:
-                raise HttpError(503, "too much is being sent at the same time")
+            self._bodies.take(len(event.data))
         return bytes(body)
 
     def forget_body(self) -> None:
         """The request is answered, or given up."""
-        self._bodies.held_bytes -= self._body_bytes
+        self._bodies.give_back(self._body_bytes)
         self._body_bytes = 0
-
-    def _body_too_large(self) -> HttpError:
-        return HttpError(413, f"the body is larger than {self._limits.body_bytes_max} bytes")
 
     async def _next_event(self) -> object:
         while True:
@@ -309,6 +389,10 @@ class _HttpConnection:
                 left -= len(data)
 
 
+def _body_too_large(bytes_max: int) -> HttpError:
+    return HttpError(413, f"the body is larger than {bytes_max} bytes, which are allowed here")
+
+
 def internal_error() -> Response:
     """For a bug of ours. What it is stands in the log, and is nobody else's business."""
     return HttpError(500, "internal error, see the node's log").response()
@@ -332,6 +416,10 @@ def _reason(status: int) -> str:
         return ""
 
 
+def _descriptor(stream: trio.abc.Stream) -> int:
+    return stream.socket.fileno() if isinstance(stream, trio.SocketStream) else 0
+
+
 def _peer(stream: trio.abc.Stream) -> str:
     if isinstance(stream, trio.SSLStream):
         stream = stream.transport_stream
@@ -344,7 +432,12 @@ def _peer(stream: trio.abc.Stream) -> str:
 
 
 def _make_request(
-    head: h11.Request, body: bytes, peer: str, scheme: str, hangup: Callable[[], Awaitable[None]]
+    head: h11.Request,
+    body: bytes,
+    peer: str,
+    scheme: str,
+    hangup: Callable[[], Awaitable[None]],
+    logged_in: Callable[[], None],
 ) -> Request:
     path, query = split_target(head.target)
     headers: dict[str, str] = {}
@@ -360,4 +453,5 @@ def _make_request(
         peer=peer,
         scheme=scheme,
         hangup=hangup,
+        logged_in=logged_in,
     )

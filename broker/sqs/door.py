@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -145,12 +146,16 @@ class Sqs:
             raise SqsError(UNAVAILABLE, "The node is stopping.")
         if signature.is_signed(request):
             claim = signature.read_claim(request)
-            return await self._signer(request, claim), claim.region
+            user = await self._signer(request, claim)
+            request.logged_in()
+            return user, claim.region
         if "authorization" not in request.headers:
             raise SqsError(UNSIGNED, "Request is missing Authentication Token.")
         try:
             user = await log_in(request, self._node)
         except HttpError as error:
+            if error.status == HTTPStatus.SERVICE_UNAVAILABLE:
+                raise SqsError(UNAVAILABLE, error.reason) from None
             raise SqsError(UNKNOWN_KEY, error.reason) from None
         return user, REGION
 

@@ -28,6 +28,7 @@ from broker.protocol.stream_wire import (
 )
 from broker.security.sasl import Origin
 from broker.security.user import User
+from broker.strangers import nobody
 from broker.streams.login import Login, log_in
 from broker.streams.requests import REQUESTS_MAX, Requests
 from broker.streams.sending import AnswerSender
@@ -61,6 +62,7 @@ class StreamSession:
         self._node = node
         self._service = service
         self.origin = origin
+        self.stranger = nobody()  # until it has logged in, as its door has it
         self.connected_ms = 0  # when its login was through
         self.reads = 0
         self.received_bytes = 0
@@ -97,6 +99,7 @@ class StreamSession:
                 with self._reading:
                     if await self._open(received, full=full):
                         await self._serve()
+                self.stranger.waiting = True
                 await self._linger()
                 nursery.cancel_scope.cancel()
         finally:
@@ -136,7 +139,9 @@ class StreamSession:
 
     async def _first_request(self) -> Request | None:
         while (frame := self._buffer.take()) is None:
+            self.stranger.waiting = True
             data = await self._transport.receive()
+            self.stranger.waiting = False
             if not data:
                 self._log.warning("handshake_failed", reason="the client closed the socket")
                 return None
@@ -158,6 +163,7 @@ class StreamSession:
         return True
 
     def _start(self, login: Login, request: Request) -> None:
+        self.stranger.leave()
         self._login = login
         self.connected_ms = self._node.timers.now_ms()
         self._node.headcount.entered(login.user, login.vhost)

@@ -17,11 +17,11 @@ from broker.http.admin import WAIT_S, Admin
 from broker.http.cluster import ClusterOperationError, add_cluster
 from broker.http.messages import HttpError, Request
 from broker.http.router import Router
-from broker.http.server import make_handler
 from broker.node import Node
 from broker.security.passwords import rabbitmq_hash
 from broker.user_settings import UserConfig
 from tests.support.admin import basic
+from tests.support.http_door import make_door
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -177,7 +177,7 @@ async def cluster(
     operations: FakeCluster, nursery: trio.Nursery, capsys: pytest.CaptureFixture[str]
 ) -> AsyncIterator[Callable[..., Awaitable[SimpleNamespace]]]:
     """Runs the command against a door that is served meanwhile."""
-    serve = partial(trio.serve_tcp, make_handler(make_router(operations)), 0, host="127.0.0.1")
+    serve = partial(trio.serve_tcp, make_door(make_router(operations)).handle, 0, host="127.0.0.1")
     (listener,) = await nursery.start(serve)
     url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
     login = ("--url", url, "--user", "admin", "--password", "pw")

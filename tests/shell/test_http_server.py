@@ -18,8 +18,9 @@ import trio.testing
 from broker.http.health import add_health
 from broker.http.messages import HttpError, Request, Response, json_response
 from broker.http.router import Router
-from broker.http.server import HttpLimits, make_handler
+from broker.http.server import HttpLimits
 from broker.version import VERSION
+from tests.support.http_door import make_door
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 LIMITS = HttpLimits(
     header_bytes_max=2048,
     body_bytes_max=1000,
+    stranger_body_bytes_max=500,
+    login_s=15,
     bodies_bytes_max=1500,
     connections_max=2,
     idle_s=50,
@@ -37,6 +40,12 @@ LIMITS = HttpLimits(
 
 GET_HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def large_request(body: bytes) -> bytes:
+    """With proof of who sends it."""
+    head = b"POST /echo HTTP/1.1\r\nHost: x\r\nAuthorization: Basic eDp5\r\nContent-Length: %d"
+    return head % len(body) + b"\r\n\r\n" + body
 
 
 @dataclass
@@ -136,7 +145,7 @@ Connect = Any
 
 @pytest.fixture
 async def connect(nursery: trio.Nursery) -> Callable[[], Client]:
-    handler = make_handler(make_router(), LIMITS)
+    handler = make_door(make_router(), LIMITS).handle
 
     def open_connection() -> Client:
         ours, theirs = trio.testing.memory_stream_pair()
@@ -159,7 +168,7 @@ async def test_health_of_a_stopping_node_is_503(nursery: trio.Nursery) -> None:
     router = Router()
     add_health(router, lambda: {"status": "stopping"})
     ours, theirs = trio.testing.memory_stream_pair()
-    nursery.start_soon(make_handler(router), theirs)
+    nursery.start_soon(make_door(router).handle, theirs)
     answer = await Client(ours).ask(GET_HEALTH)
     assert (answer.status, answer.json) == (503, {"status": "stopping"})
 
@@ -363,9 +372,9 @@ async def test_many_tiny_chunks_are_refused_before_they_cost_much(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     ours, theirs = trio.testing.memory_stream_pair()
-    limits = HttpLimits(body_bytes_max=10**6)
+    limits = HttpLimits(body_bytes_max=10**6, stranger_body_bytes_max=10**6)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(make_handler(make_router(), limits), theirs)
+        nursery.start_soon(make_door(make_router(), limits).handle, theirs)
         client = Client(ours)
         answer = await client.ask(CHUNKED + b"1\r\nx\r\n" * 5000)
         assert (answer.status, answer.json["error"]) == (400, "Bad Request")
@@ -375,9 +384,9 @@ async def test_many_tiny_chunks_are_refused_before_they_cost_much(
 
 async def test_chunks_of_a_usual_size_may_be_as_many_as_the_body_needs() -> None:
     ours, theirs = trio.testing.memory_stream_pair()
-    limits = HttpLimits(body_bytes_max=10**6)
+    limits = HttpLimits(body_bytes_max=10**6, stranger_body_bytes_max=10**6)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(make_handler(make_router(), limits), theirs)
+        nursery.start_soon(make_door(make_router(), limits).handle, theirs)
         body = b"40\r\n%s\r\n" % (b"x" * 64) * 3000 + b"0\r\n\r\n"
         answer = await Client(ours).ask(CHUNKED + body)
         assert len(answer.json["body"]) == 64 * 3000
@@ -404,10 +413,8 @@ async def test_what_follows_a_request_that_was_refused_is_not_looked_at(
 
 
 async def test_a_body_of_exactly_the_limit_is_taken(connect: Connect) -> None:
-    answer = await connect().ask(
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000
-    )
-    assert len(answer.json["body"]) == 1000
+    answer = await connect().ask(large_request(b"x" * LIMITS.body_bytes_max))
+    assert len(answer.json["body"]) == LIMITS.body_bytes_max
 
 
 async def test_path_segments_that_are_not_utf8_are_refused(connect: Connect) -> None:
@@ -432,25 +439,25 @@ async def test_a_request_that_drips_in_is_given_up_in_time(
     client = connect()
     start = trio.current_time()
     await client.send(drip)
-    await trio.sleep(LIMITS.request_s - 1)
+    await trio.sleep(LIMITS.login_s - 1)
     await client.send(b"X")
     answer = await client.receive()
     assert answer.status == 408
-    assert trio.current_time() - start == pytest.approx(LIMITS.request_s)
+    assert trio.current_time() - start == pytest.approx(LIMITS.login_s)
     assert await client.is_closed_by_server()
-    assert trio.current_time() - start <= LIMITS.request_s + LIMITS.linger_s
+    assert trio.current_time() - start <= LIMITS.login_s + LIMITS.linger_s
 
 
 async def test_a_body_that_drips_in_is_given_up_in_time(
     connect: Connect, autojump_clock: trio.testing.MockClock
 ) -> None:
     client = connect()
-    await client.send(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+    await client.send(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(drip_forever, client)
         answer = await client.receive()
         assert answer.status == 408
-        assert trio.current_time() == pytest.approx(LIMITS.request_s)
+        assert trio.current_time() == pytest.approx(LIMITS.login_s)
         assert await client.is_closed_by_server()
         nursery.cancel_scope.cancel()
 
@@ -466,30 +473,61 @@ async def test_a_client_that_never_reads_is_given_up_in_time(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     ours, theirs = trio.testing.lockstep_stream_pair()
-    handler = make_handler(make_router(), LIMITS)
+    handler = make_door(make_router(), LIMITS).handle
     async with trio.open_nursery() as nursery:
         nursery.start_soon(handler, theirs)
         await ours.send_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
     assert trio.current_time() == pytest.approx(LIMITS.send_s)
 
 
-async def test_connections_over_the_limit_are_refused_until_one_ends(connect: Connect) -> None:
-    first, second = connect(), connect()
-    assert (await first.ask(GET_HEALTH)).status == 200
-    assert (await second.ask(GET_HEALTH)).status == 200
-    refused = connect()
-    assert (await refused.receive()).status == 503
-    await refused.stream.aclose()
-    await first.stream.aclose()
+async def test_a_stranger_who_comes_when_all_places_are_taken_gets_that_of_a_silent_one(
+    connect: Connect,
+) -> None:
+    spoke, silent = connect(), connect()
+    assert (await spoke.ask(GET_HEALTH)).status == 200
     await trio.testing.wait_all_tasks_blocked()
     assert (await connect().ask(GET_HEALTH)).status == 200
+    assert await silent.is_closed_by_server()
+    assert (await spoke.ask(GET_HEALTH)).status == 200
+
+
+async def test_clients_that_have_logged_in_keep_their_places_and_have_a_limit_of_their_own(
+    connect: Connect,
+) -> None:
+    known = [connect() for _ in range(LIMITS.connections_max)]
+    for client in known:
+        assert (await client.ask(large_request(b"x" * 600))).status == 200
+    for _ in range(5):
+        assert (await connect().ask(GET_HEALTH)).status == 200
+    one_more = connect()
+    assert (await one_more.ask(large_request(b"x" * 600))).status == 503
+    for client in known:
+        assert (await client.ask(GET_HEALTH)).status == 200
+    await known[0].stream.aclose()
+    await trio.testing.wait_all_tasks_blocked()
+    assert (await connect().ask(large_request(b"x" * 600))).status == 200
+
+
+@pytest.mark.parametrize("framing", ["length", "chunks"])
+async def test_a_large_body_needs_a_login_before_any_of_it_is_taken(
+    connect: Connect, autojump_clock: trio.testing.MockClock, framing: str
+) -> None:
+    body = b"x" * 600
+    head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 600\r\n\r\n"
+    if framing == "chunks":
+        head, body = CHUNKED, b"258\r\n" + body + b"\r\n0\r\n\r\n"
+    assert (await connect().ask(head + body)).status == 413
+    with_proof = head.replace(b"\r\n\r\n", b"\r\nAuthorization: Basic eDp5\r\n\r\n")
+    assert (await connect().ask(with_proof + body)).status == 200
+    stranger = head.replace(b"\r\n\r\n", b"\r\nAuthorization: Basic bm86\r\n\r\n")
+    assert (await connect().ask(stranger)).status == 401
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /he", GET_HEALTH])
 async def test_a_client_that_leaves_at_any_point_ends_its_handler(sent: bytes) -> None:
     ours, theirs = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(make_handler(make_router(), LIMITS), theirs)
+        nursery.start_soon(make_door(make_router(), LIMITS).handle, theirs)
         await ours.send_all(sent)
         await ours.aclose()
 
@@ -498,7 +536,7 @@ async def test_random_bytes_end_in_an_answer_or_a_close_and_never_in_a_crash(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     seeded = random.Random(20261116)
-    handler = make_handler(make_router(), LIMITS)
+    handler = make_door(make_router(), LIMITS).handle
     for _ in range(200):
         data = bytearray(GET_HEALTH * seeded.randint(1, 3))
         for _ in range(seeded.randint(1, 12)):
@@ -517,14 +555,14 @@ async def test_random_bytes_end_in_an_answer_or_a_close_and_never_in_a_crash(
 async def test_bodies_of_all_clients_together_have_a_limit_that_is_free_again_after_them(
     connect: Connect,
 ) -> None:
-    head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+    request = large_request(b"x" * 1000)
     slow, other = connect(), connect()
-    await slow.send(head + b"x" * 999)
+    await slow.send(request[:-1])
     await trio.testing.wait_all_tasks_blocked()
-    assert (await other.ask(head + b"x" * 1000)).status == 503
+    assert (await other.ask(request)).status == 503
     await slow.send(b"x")
     assert (await slow.receive("POST")).status == 200
-    assert (await slow.ask(head + b"x" * 1000)).status == 200
+    assert (await slow.ask(request)).status == 200
 
 
 async def test_a_refused_upload_may_still_be_sent_for_a_while_so_that_its_answer_is_not_lost(
@@ -543,7 +581,7 @@ async def test_a_refused_upload_may_still_be_sent_for_a_while_so_that_its_answer
 @contextlib.asynccontextmanager
 async def on_a_socket(router: Router) -> AsyncIterator[int]:
     async with trio.open_nursery() as nursery:
-        serve = partial(trio.serve_tcp, make_handler(router, LIMITS), 0, host="127.0.0.1")
+        serve = partial(trio.serve_tcp, make_door(router, LIMITS).handle, 0, host="127.0.0.1")
         listeners = await nursery.start(serve)
         yield listeners[0].socket.getsockname()[1]
         nursery.cancel_scope.cancel()

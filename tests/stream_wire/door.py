@@ -28,6 +28,7 @@ from broker.protocol.stream_wire import (
 )
 from broker.security.passwords import rabbitmq_hash
 from broker.server import Server
+from broker.strangers import Files
 from broker.user_settings import PermissionConfig, UserConfig
 from tests.stream_wire.fake_streams import FakeStreams
 
@@ -143,7 +144,7 @@ class Door:
         self._stop = trio.Event()
         self.node = Node(self._config)
         self.node.seed()
-        self.server = Server(self.node, self.streams)
+        self.server = Server(self.node, Files(0), self.streams)
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         self.port = listeners[0].socket.getsockname()[1]
         async with trio.open_nursery() as nursery:
