@@ -6,7 +6,7 @@ import trio
 
 from flow_control.outbox import BRIM_BYTES, HIGH_BYTES
 from tests.connection.fakes import Place, ready
-from tests.support.frames import Basic
+from tests.support.frames import Basic, Connection
 
 BODY = bytes(50_000)
 DEAL_BYTES = 1 << 20  # what a queue hands out in one go
@@ -238,3 +238,21 @@ async def test_many_deaf_consumers_that_vanish_at_once_leave_all_they_held_to_th
     await publisher.rest()
     assert ready(place.node, "q") == 400
     assert not place.node.errors.total
+
+
+async def test_a_client_that_closes_its_socket_behind_its_close_is_not_logged_as_lost(
+    nursery, caplog
+):
+    """Its close waits behind publishes that an alarm keeps back."""
+    caplog.set_level("INFO", "leveret")
+    place = Place(nursery)
+    client = await place.client()
+    client.declare("q")
+    place.node.raise_alarm("memory", "low on memory")
+    client.publish("q", b"kept back")
+    client.send(Connection.Close(200, "bye", 0, 0), 0)
+    await client.rest()
+    client.transport.vanish()
+    await client.rest()
+    events = [record.msg for record in caplog.records if record.name == "leveret.connection"]
+    assert events == ["open", "closed"]

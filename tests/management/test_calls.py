@@ -175,3 +175,11 @@ def test_a_queue_of_any_name_can_be_bound_and_found_by_its_location(web: Api, na
     binding = web.call("GET", "bindings", "/", "e", "amq.direct", "q", *found)
     assert (binding.status, binding.json["destination"]) == (200, name)
     assert web.call("DELETE", "queues", "/", name).status == 204
+
+
+def test_who_does_not_say_who_it_is_is_asked_as_by_rabbitmq(web: Api) -> None:
+    """Monitoring plug-ins that preset the realm send their password for no other."""
+    web.headers = {}
+    answer = web.call("GET", "overview")
+    assert answer.status == 401
+    assert answer.headers["WWW-Authenticate"] == 'Basic realm="RabbitMQ Management"'

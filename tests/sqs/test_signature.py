@@ -469,7 +469,8 @@ def test_a_request_has_a_mebibyte_at_most(raw, auth):
     body = b'{"QueueUrl": "%s"}' % (b"x" * 2**20)
     answer = raw("POST", "/", body, auth=auth, X_Amz_Target="AmazonSQS.SendMessage")
     assert answer.status == 413
-    assert "RequestEntityTooLarge" in answer.body
+    if auth is not None:  # a stranger's is not even read
+        assert "RequestEntityTooLarge" in answer.body
 
 
 def test_the_longest_batch_fits_however_it_is_escaped(sqs, url, receiver):
