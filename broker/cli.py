@@ -22,7 +22,7 @@ from broker.policy_commands import policy
 from broker.scheduled_commands import scheduled
 from broker.schema_commands import schema
 from broker.settings import ConfigError, FlagError
-from broker.startup import StartupError
+from broker.startup import StartupError, warn_of_readable_secrets
 from broker.stream_commands import stream
 from broker.user_commands import user
 from broker.version import VERSION
@@ -70,6 +70,7 @@ def serve(config_path: Path | None, **flags: str | None) -> None:
     given = {name: text for name, text in flags.items() if text is not None}
     config = Config.load(config_path, os.environ, given)
     logs.setup(level=config.log_level, form=config.log_format)
+    warn_of_readable_secrets(config_path, config)
     trio.run(partial(server.serve, config, announce=_announce))
 
 

@@ -65,6 +65,13 @@ CHECKPOINT_CHANGES: Final = 50_000
 # AMQP are 64 deep at most; those that come as JSON meet this.
 DEPTH_MAX: Final = 128
 CHANGE_BYTES_MAX: Final = 4 * 1024 * 1024  # a schema has 1 MiB at most, and is the longest by far
+# What users make many of: arguments of real queues have some hundred bytes, tags of SQS 80 KiB.
+_BYTES_MAX: Final[dict[object, int]] = {
+    "binding": 16 * 1024,
+    "exchange": 256 * 1024,
+    "queue": 256 * 1024,
+    "settings": 256 * 1024,
+}
 
 
 class Log(Protocol):
@@ -162,16 +169,17 @@ class Journal:
 def encode_change(change: Iterable[object]) -> bytes:
     """The one check on the way in: whatever is recorded can be read back at the next start."""
     parts = list(change)
+    most = _BYTES_MAX.get(parts[0], CHANGE_BYTES_MAX)
     if not _is_shallow(parts):
         raise precondition_failed(f"{parts[0]} cannot be stored: nested over {DEPTH_MAX} deep")
     try:
         encoded = encode_known(parts)
-        if len(encoded) <= CHANGE_BYTES_MAX:
+        if len(encoded) <= most:
             cbor2.loads(encoded)
             return encoded
     except (ValueError, TypeError, UnicodeError, OverflowError) as error:
         raise precondition_failed(f"arguments cannot be stored: {error}") from None
-    raise precondition_failed(f"{parts[0]} cannot be stored: over {CHANGE_BYTES_MAX} bytes")
+    raise precondition_failed(f"{parts[0]} cannot be stored: over {most} bytes")
 
 
 def encode_known(change: Iterable[object]) -> bytes:

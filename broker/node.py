@@ -130,10 +130,15 @@ class Node:
         vhost = VHost(name, self.timers, queues_max=self.config.queues_max)
         vhost.uid, vhost.members = uid, members
         vhost.churn = self.churn
+        vhost.is_short_of_memory = self._is_short_of_memory
         self.vhosts[name] = vhost
         for keeper in self.keepers:
             keeper.attach(vhost)
         return vhost
+
+    def _is_short_of_memory(self) -> bool:
+        """Here, or on another node."""
+        return any(name.partition("@")[0] == "memory" for name in self._alarms)
 
     def drop_vhost(self, name: str) -> None:
         """End it, with all that is in it."""

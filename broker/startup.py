@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import errno
+import stat
 import tempfile
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from broker import logs
+
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from broker.config import Config
 
 IPV6_WILDCARD: Final = "::"
 IPV4_WILDCARD: Final = "0.0.0.0"  # noqa: S104 - the operator asked for every address
 # A free port of one family may be taken in the other; hardly ever twice in a row.
 FREE_PORT_TRIES: Final = 8
+
+_log = logs.get("startup")
 
 
 class StartupError(Exception):
@@ -61,12 +68,21 @@ async def _listen_in_both_families(port: int) -> list[trio.SocketListener]:
 def prepare_data_dir(path: Path) -> None:
     """Make sure that there is a directory in which files can be made."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Trying is the only answer that also covers read-only mounts and foreign file systems.
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
         raise StartupError(f"cannot use data directory {path}: {_reason(error)}") from error
+
+
+def warn_of_readable_secrets(path: Path | None, config: Config) -> None:
+    """A configuration file with passwords in clear, or the cluster's secret, is for one user."""
+    if path is None or not path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        return
+    passwords = any(user.password for user in config.users if user.name != "guest")
+    if passwords or (config.cluster_secret and config.cluster_secret_file is None):
+        _log.warning("config_readable", path=str(path), reason="others can read its secrets")
 
 
 def _reason(error: OSError) -> str:

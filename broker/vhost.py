@@ -10,8 +10,14 @@ from broker.churn import Churn
 from broker.dead_letter import DeadLetters
 from broker.declaring import check_same, locked, options_for
 from broker.equivalence import check_arguments, check_property
+from broker.journal import encode_change
 from broker.policy_store import PolicyStore
-from broker.protocol.errors import access_refused, not_found, precondition_failed
+from broker.protocol.errors import (
+    ChannelError,
+    access_refused,
+    not_found,
+    precondition_failed,
+)
 from broker.protocol.tables import Table
 from broker.routes import LEASE_EXCHANGE, RouteCache, Target
 from broker.security.user import User
@@ -77,6 +83,7 @@ class VHost:
         self.journal: Journal | None = None  # set once the node's log is open
         self.barrier: Callable[[Callable[[], None]], None] | None = None
         self.make_durable: Callable[[AnyQueue], None] | None = None
+        self.is_short_of_memory: Callable[[], bool] = lambda: False
         self.groups: Groups | None = None  # those who read its streams together
         # In a cluster: changes go through the catalog, which makes them here by the same calls.
         self.catalog: Definitions | None = None
@@ -131,6 +138,21 @@ class VHost:
         if name in INTERNAL:
             raise access_refused(f"{self._queue_text(name)} is the broker's own")
 
+    def admit_definition(self) -> None:
+        """Raise 506 while memory is short: a definition takes some, as a message does."""
+        if self.is_short_of_memory():
+            raise ChannelError(506, "low on memory: nothing new can be defined for now")
+
+    def admit_binding(
+        self, source: str, destination: AnyQueue | Exchange | None, key: str, arguments: Table
+    ) -> None:
+        """The same, unless it is there already: clients declare all they need when they come."""
+        exchange = self.exchanges.get(source)
+        if exchange is None or destination is None:
+            return
+        if not exchange.has_binding(destination, key, arguments):
+            self.admit_definition()
+
     def _owner_of(self, user: object) -> object:
         """What owns exclusive queues: the connection, or its name within the cluster."""
         return user if self.catalog is None else self.catalog.owner_of(user)
@@ -179,6 +201,8 @@ class VHost:
             )
         except ValueError as error:
             raise precondition_failed(f"{error} in {thing}") from None
+        if self.catalog is None:
+            encode_change(["exchange", name, arguments])  # one that is not recorded is bounded too
         if durable:
             self._record("exchange", name, kind, auto_delete, internal, arguments)
         self.exchanges[name] = exchange
@@ -271,6 +295,7 @@ class VHost:
         options = self._options_for_new(
             name, arguments, durable=durable, auto_delete=auto_delete, exclusive=exclusive
         )
+        encode_change(["queue", name, arguments])
         uid = uuid4().bytes
         if durable and owner is None:
             self._record("queue", name, uid, auto_delete, options.type, arguments)
@@ -441,6 +466,8 @@ class VHost:
             validate_binding(exchange.routing_type, key, arguments)
         except ValueError as error:
             raise precondition_failed(str(error)) from None
+        if self.catalog is None:
+            encode_change(["binding", source, destination.name, key, arguments])
         self.add_binding(exchange, destination, key, arguments)
 
     def add_binding(

@@ -95,7 +95,7 @@ class Channel:
                     self.suspend(extensions.when_answered, lambda: None)
             else:
                 self.publisher.check(items)
-                self.transaction.publishes.extend(items)
+                self.transaction.publish(items)
         elif key == BASIC_ACK:
             self._settle(items, Settlement.ACK)
         elif key == BASIC_NACK:

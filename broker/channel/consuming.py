@@ -1,7 +1,7 @@
 """basic.qos, consume, cancel, get and recover."""
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pamqp import commands
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from queues.seams import AnyQueue
 
 
+CONSUMERS_MAX: Final = 10_000  # of a channel: half a KiB each, and a row in every list of them
+
+
 def qos(channel: "Channel", method: commands.Basic.Qos) -> None:
     if method.prefetch_size:
         raise not_implemented(f"prefetch_size!=0 ({method.prefetch_size})")
@@ -47,6 +50,8 @@ def consume(channel: "Channel", method: commands.Basic.Consume) -> None:
     if tag in channel.deliveries.consumers:
         text = f"attempt to reuse consumer tag '{tag}'"
         raise ConnectionFailure(530, text, method=method.index)
+    if len(channel.deliveries.consumers) >= CONSUMERS_MAX:
+        raise precondition_failed(f"a channel has {CONSUMERS_MAX} consumers at most")
     if method.queue == REPLY_TO:
         _consume_replies(channel, method, tag)
         return

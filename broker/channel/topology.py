@@ -95,6 +95,7 @@ def exchange_declare(channel: "Channel", method: commands.Exchange.Declare) -> N
         authorize(channel, "configure", "exchange", name)
         if name not in channel.vhost.exchanges:
             check_new_exchange(channel.user, channel.vhost.name, name, method.arguments)
+            channel.vhost.admit_definition()
         if shared.is_clustered(channel):
             shared.declare_exchange(channel, method, name)
             return
@@ -131,6 +132,8 @@ def _authorize_pair(
 
 def exchange_bind(channel: "Channel", method: commands.Exchange.Bind) -> None:
     _authorize_pair(channel, method)
+    there = channel.vhost.exchanges.get(method.destination)
+    channel.vhost.admit_binding(method.source, there, method.routing_key, method.arguments)
     if shared.is_clustered(channel):
         shared.bind_exchange(channel, method)
         return
@@ -213,6 +216,7 @@ def _new_name(channel: "Channel", method: commands.Queue.Declare) -> str:
     authorize(channel, "configure", "queue", name)
     if name not in channel.vhost.queues:
         check_new_queue(channel.user, channel.vhost.name, name, method.arguments)
+        channel.vhost.admit_definition()
     return name
 
 
@@ -240,6 +244,8 @@ def queue_bind(channel: "Channel", method: commands.Queue.Bind) -> None:
     if not method.queue and not key:
         key = name  # the specification's default for a queue that was not named either
     _authorize_binding(channel, method.exchange, ("queue", name), key)
+    there = channel.vhost.queues.get(name)
+    channel.vhost.admit_binding(method.exchange, there, key, method.arguments)
     if shared.is_clustered(channel):
         shared.bind_queue(channel, method, name, key)
         return
@@ -254,6 +260,8 @@ def queue_unbind(channel: "Channel", method: commands.Queue.Unbind) -> None:
     _authorize_binding(channel, method.exchange, ("queue", name), method.routing_key)
     if not method.exchange:
         raise access_refused("operation not permitted on the default exchange")
+    if name in channel.vhost.queues:
+        channel.vhost.queue_of(name, user_of=channel.link)  # an exclusive one is its owner's
     if shared.is_clustered(channel):
         shared.unbind_queue(channel, method, name)
         return

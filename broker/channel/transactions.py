@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 # What one commit may publish: it is one entry of each queue's log. As much as one message may have.
 COMMIT_BYTES_MAX: Final = 512 * 1024 * 1024
+# Uncommitted publishes of a channel are in memory, outside of all other limits. One message may be
+# longer by itself.
+PUBLISH_BYTES_MAX: Final = 256 * 1024 * 1024
+MESSAGE_BYTES: Final = 256  # what a message takes beside its content
 
 
 class Transaction:
@@ -30,7 +34,18 @@ class Transaction:
     def __init__(self, deliveries: "Deliveries") -> None:
         self._deliveries = deliveries
         self.publishes: list[Content] = []
+        self._publish_bytes = 0
         self._settled: list[tuple[int, Consumer, Any, Settlement]] = []
+
+    def publish(self, items: "Sequence[Content]") -> None:
+        """Keep them. What is too much for one transaction ends the channel, and with it this."""
+        for _, frames, *_ in items:
+            self._publish_bytes += len(frames) + MESSAGE_BYTES
+        if self._publish_bytes > PUBLISH_BYTES_MAX and len(self.publishes) + len(items) > 1:
+            raise precondition_failed(
+                f"a transaction has {PUBLISH_BYTES_MAX} bytes of publishes at most"
+            )
+        self.publishes.extend(items)
 
     def settle(self, items: "Sequence[tuple[int, int]]", how: Settlement) -> None:
         unacked = self._deliveries.unacked
@@ -50,7 +65,7 @@ class Transaction:
     def take(self) -> "tuple[list[Content], list[tuple[int, Consumer, Any, Settlement]]]":
         """What is to be committed; the transaction starts anew."""
         taken = self.publishes, self._settled
-        self.publishes, self._settled = [], []
+        self.publishes, self._settled, self._publish_bytes = [], [], 0
         return taken
 
     def rollback(self) -> None:

@@ -27,13 +27,20 @@ class NewsError(ValueError):
 class Jobs:
     def __init__(self) -> None:
         self._rows: dict[str, News] = {}
+        self._writers: dict[str, str] = {}  # who reported a job first
 
-    def put(self, name: str, said: News, now_ms: int) -> bool:
+    def may_write(self, name: str, user: str) -> bool:
+        """A job's status belongs to whoever reported it, as long as it is known."""
+        return name not in self._rows or self._writers.get(name, user) == user
+
+    def put(self, name: str, said: News, now_ms: int, user: str = "") -> bool:
         """Whether the job is new. Raises NewsError."""
         row = _row(name, said, now_ms)
         is_new = name not in self._rows
         if is_new:
             self._make_room(now_ms)
+            self._writers = {each: who for each, who in self._writers.items() if each in self._rows}
+            self._writers[name] = user
         self._rows[name] = row
         return is_new
 

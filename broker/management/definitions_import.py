@@ -71,6 +71,8 @@ async def _carry_out(call: Call, file: DefinitionsFile) -> None:
         if name not in call.node.vhosts:
             raise bad_request(f"there is no vhost {name!r}")
     check_rights(call, file)
+    for vhost in call.node.vhosts.values():
+        vhost.admit_definition()
     for change in (*file.new_vhosts, *file.accounts):
         await call.define(change)
     for name, value in file.global_parameters:

@@ -53,6 +53,7 @@ async def declare_queue(
     is_new = name not in vhost.queues
     if is_new:
         check_new_queue(call.user, vhost.name, name, arguments)
+        vhost.admit_definition()
     if is_new and vhost.catalog is not None:
         await _place(call, vhost, vhost.catalog, name, durable, auto_delete, arguments)
     else:
@@ -174,6 +175,7 @@ async def declare_exchange(
     is_new = name not in vhost.exchanges
     if is_new:
         check_new_exchange(call.user, vhost.name, name, arguments)
+        vhost.admit_definition()
     if is_new and vhost.catalog is not None:
         details = (name, kind, auto_delete, internal, arguments, durable)
         await call.changes(vhost.catalog, ["exchange", vhost.name, *details])
@@ -208,6 +210,7 @@ async def bind(
 ) -> None:
     vhost = call.vhost()
     end = _end_of(call, source, destination, key)
+    vhost.admit_binding(source, destination, key, arguments)
     if vhost.catalog is not None:
         await call.changes(
             vhost.catalog, ["binding", vhost.name, source, *end, key, arguments, None]

@@ -78,6 +78,7 @@ async def _make(
     if tags:
         draft.sqs["tags"] = _checked_tags(tags)
     settings = draft.finished(vhost.now_ms())
+    vhost.admit_definition()
     if vhost.catalog is None:
         queue = vhost.declare_queue(
             name, durable=True, auto_delete=False, owner=None, arguments={}, user_of=call

@@ -26,6 +26,7 @@ from broker.streams.polling import Poll
 from broker.streams.sending import AnswerSender
 from broker.streams.service import Caller, Found, StreamService
 from queues.stream.names import INTERNAL
+from queues.stream.wishes import NAME_CHARACTERS_MAX
 
 # Enough to keep a fast link busy, and for a long poll on each of many partitions.
 REQUESTS_MAX: Final = 256
@@ -124,6 +125,9 @@ class Requests:
             self._refuse(pending, Status.UNKNOWN_OPERATION, text)
             return
         message = wire.decode_body(kind, request.body)
+        if len(getattr(message, "group", "")) > NAME_CHARACTERS_MAX:
+            text = f"the name of a group has {NAME_CHARACTERS_MAX} characters at most"
+            raise MalformedError(text)
         for action, name in needed(message):
             is_internal = action == "write" and name in INTERNAL
             if is_internal or not self._user.may(self._caller.vhost, action, name):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from broker.topics.asking import Asker
 
 SESSIONS_MAX: Final = 1000  # of a node; each beats once a second
+SESSIONS_OF_ONE_USER_MAX: Final = 500  # so that one user cannot have them all
 BEAT_S: Final = 1.0
 ID_BYTES: Final = 16
 # A client that never sends its session back makes a member with each request, which has partitions
@@ -234,6 +235,10 @@ class Sessions:
 
     def make(self, place: Place, *, idle_ms: int, start: Literal["first", "next"]) -> Session:
         self._make_room(place)
+        own = sum(each.place.caller.user == place.caller.user for each in self._sessions.values())
+        if own >= SESSIONS_OF_ONE_USER_MAX:
+            text = f"user {place.caller.user!r} has {SESSIONS_OF_ONE_USER_MAX} sessions already"
+            raise TopicError(429, text, code="too_many_sessions")
         if len(self._sessions) >= SESSIONS_MAX:
             text = f"this node keeps {SESSIONS_MAX} sessions already"
             raise TopicError(429, text, code="too_many_sessions")

@@ -122,14 +122,14 @@ class RealDisk:
         self._directory = directory
         self._lock_fd = -1
         missing = [path for path in (directory, *directory.parents) if not path.exists()]
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in missing:
             _sync_directory(path.parent)
 
     def create(self, name: str, size_bytes: int) -> RealFile:
         path = self._directory / name
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
             if is_no_room(error):
                 raise OutOfSpaceError(f"no room for {name}") from error
@@ -173,7 +173,7 @@ class RealDisk:
 
     def lock(self) -> None:
         path = self._directory / LOCK_NAME
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
