@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from tests.cluster.clients import Client
 from tests.cluster.faults import Faults
+from tests.cluster.features import Features
 from tests.cluster.nodes import Cluster
 from tests.cluster.workload import QUEUES, Verdict, Workload
 
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
 NETWORK_FAULTS = ("cut", "oneway", "delay", "reset")
 NODE_FAULTS = ("kill", "stop", "restart")
 DISK_FAULTS = ("full", "corrupt")
+# No file descriptors left; a clock that is half an hour off after a restart.
+PROCESS_FAULTS = ("fds", "clock")
 # Under these a node may serve clients and not know what the others have decided.
 BLINDING_FAULTS = {*NETWORK_FAULTS, "stop"}
-ALL_FAULTS = (*NODE_FAULTS, *NETWORK_FAULTS, *DISK_FAULTS)
+ALL_FAULTS = (*NODE_FAULTS, *NETWORK_FAULTS, *DISK_FAULTS, *PROCESS_FAULTS)
 # Two at once may leave no majority: then nothing moves until they end, and nothing may be lost.
 TWO_AT_ONCE = 0.25
 # Not every fault finds a cluster that has got over the last one.
@@ -46,12 +49,13 @@ def run_chaos(
     faults: Sequence[str],
     tell: Callable[[str], None],
     streams: bool = True,
+    features: bool = False,
 ) -> Verdict:
     """Faults for so many seconds on a cluster that has been started."""
     chance = random.Random(seed)
     doing = Faults(cluster, chance, QUEUES)
     urls = [node.url for node in cluster.nodes.values()]
-    workload = Workload(urls, seed, streams=streams)
+    workload = Workload(urls, seed, streams=streams, features=Features(urls) if features else None)
     workload.start()
     time.sleep(WARM_UP_S)
     began = time.monotonic()

@@ -19,6 +19,15 @@ def check_queue(history: QueueHistory) -> list[str]:
     ]
 
 
+def check_arrivals(history: QueueHistory) -> list[str]:
+    """Of what was confirmed by one queue and had to come out, maybe of another."""
+    seen = {one.key for one in history.deliveries}
+    return [
+        *_lost(history.outcomes, seen, history.queue),
+        *_phantoms(history.outcomes, [one.key for one in history.deliveries], history.queue),
+    ]
+
+
 def check_stream(history: StreamHistory) -> list[str]:
     """Of a stream that every reader read from its beginning to its end."""
     problems = [

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # How long a fault lasts. A node is given up after a second of silence: both sides of that.
 SHORTEST_S, LONGEST_S = 0.3, 6.0
+# Less than publishers are remembered for: an hour, by the leader's clock.
+CLOCKS_OFF_S = (-1800, -30, 30, 1800)
 CORRUPTION_SHOWS_S = 20.0
 
 
@@ -37,6 +39,8 @@ class Faults:
             "reset": self.reset,
             "full": self.full,
             "corrupt": self.corrupt,
+            "fds": self.fds,
+            "clock": self.clock,
         }
 
     def last(self) -> None:
@@ -107,6 +111,19 @@ class Faults:
         node = self._victim()
         node.fill_disk()
         return f"disk of {node.name} full"
+
+    def fds(self) -> str:
+        node = self._victim()
+        node.limit_fds()
+        return f"{node.name} may open no more files"
+
+    def clock(self) -> str:
+        """A process reads the clock when it starts, and counts on from there."""
+        node = self._victim()
+        node.kill()
+        node.clock_off_s = self._chance.choice(CLOCKS_OFF_S)
+        node.launch()
+        return f"{node.name} restarted with its clock {node.clock_off_s:+} s off"
 
     def corrupt(self) -> str:
         """Damage under a node that is down. It mends itself, or says that it cannot and ends.

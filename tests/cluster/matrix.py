@@ -66,7 +66,14 @@ def _run(options: argparse.Namespace, faults: tuple[str, ...], seed: int) -> Ver
         if "full" in faults:
             cluster.use_small_disks()
         cluster.start()
-        return run_chaos(cluster, seed=seed, seconds=options.seconds, faults=faults, tell=tell)
+        return run_chaos(
+            cluster,
+            seed=seed,
+            seconds=options.seconds,
+            faults=faults,
+            tell=tell,
+            features=options.target == "cluster",
+        )
 
 
 def _cells(faults: tuple[str, ...], verdict: Verdict) -> list[str]:

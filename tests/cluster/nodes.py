@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import resource
 import shutil
 import signal
 import subprocess
 import threading
 import time
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from tests.cluster.proxy import HOST, Network
@@ -20,11 +22,11 @@ from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     import random
-    from pathlib import Path
 
 READY_DEADLINE_S = 60.0
 HEALTHY_DEADLINE_S = 120.0
 ASK_S = 10.0
+SPARE_FDS = 2
 # Entries that a log under load may have on their way to another node at any time.
 UNDER_WAY = 64
 SECRET = "a secret for tests, of no use to anybody"
@@ -45,6 +47,7 @@ class Node:
         self.log_path = directory / "node.log"
         self.paused = False
         self.lives = 0
+        self.clock_off_s = 0
         self._process: Forked | None = None
         self._ready = threading.Event()
 
@@ -72,7 +75,9 @@ class Node:
         command = ["serve", "--data-dir", str(self.data_dir)]
         command += ["--amqp-port", str(self.ports["amqp"]), "--http-port", str(self.ports["http"])]
         with self.log_path.open("ab") as log:
-            self._process = Forked([*command, *self.flags], clean_environment({}), log)
+            self._process = Forked(
+                [*command, *self.flags], clean_environment({}), log, clock_off_s=self.clock_off_s
+            )
         reading = (self._process.stdout, self._ready)
         threading.Thread(target=_watch_output, args=reading, daemon=True).start()
 
@@ -102,6 +107,19 @@ class Node:
         if self.paused and self._process is not None:
             self._process.send_signal(signal.SIGCONT)
         self.paused = False
+
+    def limit_fds(self) -> None:
+        """It may open a few more files or sockets, and then none."""
+        if self._process is not None and self.alive:
+            used = len(list(Path(f"/proc/{self._process.pid}/fd").iterdir()))
+            _, hard = resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE)
+            limits = (used + SPARE_FDS, hard)
+            resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, limits)
+
+    def free_fds(self) -> None:
+        if self._process is not None and self.alive:
+            _, hard = resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (hard, hard))
 
     # -- its disk
 
@@ -320,6 +338,7 @@ class Cluster:
                 continue
             node.resume()
             node.empty_disk()
+            node.free_fds()
             if not node.alive:
                 node.launch()
 

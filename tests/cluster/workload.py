@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.cluster.clients import Client
+    from tests.cluster.features import Features
 
 EXCHANGE = "chaos"
 QUEUES = ("chaos-0", "chaos-1")
@@ -59,6 +60,7 @@ class Workload:
     publishers: list[Publisher] = field(default_factory=list)
     others: list[Client] = field(default_factory=list)
     declarers: list[MetadataClient] = field(default_factory=list)
+    features: Features | None = None
 
     def start(self) -> None:
         seeds = random.Random(self.seed)
@@ -101,9 +103,12 @@ class Workload:
         ]
         for client in self._clients():
             client.start()
+        if self.features is not None:
+            self.features.start(seeds)
 
     def _clients(self) -> list[Client]:
-        return [*self.publishers, *self.others, *self.declarers]
+        features = self.features.clients() if self.features is not None else []
+        return [*self.publishers, *self.others, *self.declarers, *features]
 
     def declare(self) -> None:
         with WireConnection.connect(self.urls[0]) as connection:
@@ -132,13 +137,20 @@ class Workload:
         that is cut off, or has been stopped, cannot know of those that others made meanwhile.
         """
         problems: list[str] = []
-        for client in [*self.publishers, *self.declarers]:
+        features = self.features
+        first = [*self.publishers, *self.declarers, *(features.publishers if features else ())]
+        for client in first:
             client.stop()
-        problems += self._join([*self.publishers, *self.declarers])
+        problems += self._join(first)
         self._drain()
-        for client in self.others:
+        if features is not None:
+            features.drain()
+        last = [client for client in self._clients() if client not in first]
+        for client in last:
             client.stop()
-        problems += self._join(self.others)
+        problems += self._join(last)
+        if features is not None:
+            problems += features.problems()
         problems += self.failures()
         self._take_the_rest()
         operations = self._operations(probes=probes)

@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
@@ -33,13 +34,21 @@ REQUEST_BYTES_MAX: Final = 512 * 1024  # an environment and a command line
 class Forked:
     """A `python -m broker` whose output can be read; of subprocess.Popen what tests need."""
 
-    def __init__(self, arguments: Sequence[str], env: Mapping[str, str], errors: IO[bytes]) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        errors: IO[bytes],
+        *,
+        clock_off_s: int = 0,
+    ) -> None:
+        """`clock_off_s`: how wrong the clock is that this process sees."""
         self._lock = threading.Lock()
         self.returncode: int | None = None
         reading, writing = os.pipe()
         self.stdout: IO[str] = os.fdopen(reading)
         try:
-            request = {"arguments": list(arguments), "env": dict(env)}
+            request = {"arguments": list(arguments), "env": dict(env), "clock_off_s": clock_off_s}
             self.pid: int = _server().ask(request, writing, errors.fileno())
         finally:
             os.close(writing)
@@ -152,6 +161,9 @@ def _become(request: dict[str, Any], output: int, errors: int) -> list[str]:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request["env"])
+    if off_s := request["clock_off_s"]:
+        right = time.time
+        time.time = lambda: right() + off_s
     return request["arguments"]
 
 
