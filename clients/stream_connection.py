@@ -18,7 +18,12 @@ from broker.protocol.stream_fields import MalformedError
 from broker.protocol.stream_wire import LAST_WORD, Answer, Operation
 from clients.stream_address import Address
 from clients.stream_conversation import Conversation, Fetched, decode, last_word
-from clients.stream_errors import ConnectionLostError, RefusedError
+from clients.stream_errors import (
+    ConnectionLostError,
+    LoginTimeoutError,
+    NoBrokerError,
+    RefusedError,
+)
 from clients.stream_plans import Again, Ask, Call, Plan, Step, asked, run
 
 M = TypeVar("M")
@@ -32,10 +37,19 @@ _TIME: Final = struct.Struct("ll")  # struct timeval
 
 
 class StreamConnection:
-    def __init__(self, address: Address, *, name: str = "", timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        address: Address,
+        *,
+        name: str = "",
+        timeout_s: float = TIMEOUT_S,
+        login_timeout_s: float = TIMEOUT_S,
+    ) -> None:
         self.address = address
         self._name = name
         self._timeout_s = timeout_s
+        self._login_timeout_s = min(login_timeout_s, timeout_s)
+        self._logging_in = False
         self._socket: socket.socket | None = None
         self._conversation = Conversation()
         self._answers: dict[int, Answer] = {}
@@ -57,25 +71,32 @@ class StreamConnection:
                     raise
 
     def _open(self, node: tuple[str, int]) -> None:
+        self._logging_in = True
         try:
             self._socket = self._dial(node)
             self.generation += 1
             correlation, data = self._conversation.login(self.address, self._name)
             self._socket.sendall(data)
             self.limits = self.receive(correlation, wire.Authenticated)
+            self._limit(self._socket, self._timeout_s)
+        except NoBrokerError as error:
+            self._next_node()
+            raise NoBrokerError(f"no broker at {node[0]}:{node[1]}: {error}") from error
         except OSError as error:
             self._next_node()
             raise ConnectionLostError(f"no connection to {node[0]}:{node[1]}: {error}") from error
         except RefusedError:
             self.close()
             raise
+        finally:
+            self._logging_in = False
 
     def _dial(self, node: tuple[str, int]) -> socket.socket:
-        sock = socket.create_connection(node, self._timeout_s)
+        sock = socket.create_connection(node, self._login_timeout_s)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self.address.tls is None:
-                self._prepare(sock)
+                self._limit(sock, self._login_timeout_s)
                 return sock
             return self.address.tls.context().wrap_socket(sock, server_hostname=node[0])
         except BaseException:
@@ -87,10 +108,13 @@ class StreamConnection:
         self.close()
         self._nodes = [*self._nodes[1:], self._nodes[0]]
 
-    def _prepare(self, sock: socket.socket) -> None:
-        """Blocking, with the kernel's time-out, so that MSG_WAITALL waits for all."""
+    def _limit(self, sock: socket.socket, timeout_s: float) -> None:
+        """Blocking, with the kernel's time-out, so that MSG_WAITALL waits for all; not with TLS."""
+        if self.address.tls is not None:
+            sock.settimeout(timeout_s)
+            return
         sock.settimeout(None)
-        seconds, rest = divmod(self._timeout_s, 1)
+        seconds, rest = divmod(timeout_s, 1)
         limit = _TIME.pack(int(seconds), int(rest * 1_000_000))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
@@ -179,7 +203,9 @@ class StreamConnection:
         try:
             while True:
                 assert self._socket is not None
-                count = self._socket.recv_into(conversation.space(), 0, self._flags)
+                # Somebody else may say less than a broker, and wait for more.
+                flags = 0 if conversation.is_new else self._flags
+                count = self._socket.recv_into(conversation.space(), 0, flags)
                 if not count:
                     raise ConnectionResetError("the server closed the connection")
                 answer = conversation.filled(count)
@@ -191,5 +217,10 @@ class StreamConnection:
     def _lost(self, error: Exception) -> ConnectionLostError:
         self._next_node()
         if isinstance(error, BlockingIOError | TimeoutError):
+            if self._logging_in:
+                seconds = f"{self._login_timeout_s:g} s"
+                return LoginTimeoutError(
+                    f"no answer to the login within {seconds}: is it AMQP's port?"
+                )
             return ConnectionLostError(f"no answer within {self._timeout_s} s")
         return ConnectionLostError(str(error))

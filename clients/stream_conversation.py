@@ -22,7 +22,7 @@ from broker.protocol.stream_wire import (
     read_answer,
 )
 from clients.stream_address import Address
-from clients.stream_errors import ConnectionLostError, RefusedError, error_of
+from clients.stream_errors import ConnectionLostError, NoBrokerError, RefusedError, error_of
 
 M = TypeVar("M")
 
@@ -30,6 +30,13 @@ _OPERATIONS: Final = {
     kinds[0]: operation for operation, kinds in wire.MESSAGES.items() if kinds[0] is not wire.Empty
 }
 _NOTHING: Final = memoryview(b"")
+# What others say first. As the length of an answer these bytes would be out of all bounds.
+_OTHERS: Final = {
+    b"HTTP": "an HTTP server; the port of AMQP is the right one, 5672 by default",
+    b"AMQP": "a broker that does not speak the stream protocol",
+    b"\x15\x03\x01\x00": "a server that wants TLS (amqps://)",
+    b"\x15\x03\x03\x00": "a server that wants TLS (amqps://)",
+}
 
 
 class Fetched(NamedTuple):
@@ -44,12 +51,14 @@ class Conversation:
         self.in_flight: dict[int, int | None] = {}  # correlation → where a fetch starts
         self._correlation = 0
         self._head: memoryview | None = None  # of the answer whose body is being read
+        self.is_new = True  # nothing has come on this socket
         self._expect(ANSWER_HEAD_BYTES)
 
     def reset(self) -> None:
         """For another socket. Numbers go on, so that none means a request on an older one."""
         self.in_flight.clear()
         self._head = None
+        self.is_new = True
         self._expect(ANSWER_HEAD_BYTES)
 
     # Out
@@ -77,8 +86,16 @@ class Conversation:
         return self._view[self._have :]
 
     def filled(self, count: int) -> Answer | None:
-        """So many bytes came; the answer that they complete. Raises MalformedError."""
+        """So many bytes came; the answer that they complete. Raises MalformedError.
+
+        NoBrokerError if the first of all are those of somebody else.
+        """
         self._have += count
+        if self.is_new and self._have >= LENGTH_BYTES:
+            self.is_new = False
+            other = _OTHERS.get(bytes(self._view[:LENGTH_BYTES]))
+            if other is not None:
+                raise NoBrokerError(f"that is {other}")
         if self._have < len(self._view):
             return None
         whole, head = self._view, self._head

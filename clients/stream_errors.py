@@ -10,6 +10,17 @@ class ConnectionLostError(StreamError):
     """The socket failed; what became of the requests in flight is not known."""
 
 
+class NoBrokerError(ConnectionLostError):
+    """Something else answers at that port: asking again does not help."""
+
+
+class LoginTimeoutError(ConnectionLostError):
+    """Somebody takes connections there and does not answer: another port, or a broker in trouble.
+
+    Each attempt takes long, so that it is for the caller to decide about another.
+    """
+
+
 class ClientClosedError(StreamError):
     """It was used after it had been closed here."""
 

@@ -8,7 +8,12 @@ from collections.abc import Awaitable, Callable, Container, Generator
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from broker.protocol.stream_wire import Operation, Status
-from clients.stream_errors import ConnectionLostError, RefusedError
+from clients.stream_errors import (
+    ConnectionLostError,
+    LoginTimeoutError,
+    NoBrokerError,
+    RefusedError,
+)
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -100,6 +105,8 @@ def asked(
     while True:
         try:
             answer: M = yield Ask(message, kind, operation)
+        except (NoBrokerError, LoginTimeoutError):
+            raise
         except ConnectionLostError as error:
             problem: Exception = error
         except RefusedError as error:
@@ -113,4 +120,6 @@ def asked(
 
 
 def may_ask_again(error: ConnectionLostError | RefusedError) -> bool:
-    return isinstance(error, ConnectionLostError) or error.status in NOT_NOW
+    if isinstance(error, RefusedError):
+        return error.status in NOT_NOW
+    return not isinstance(error, NoBrokerError)

@@ -43,9 +43,18 @@ def connect(url: str, *, name: str = "", timeout_s: float = TIMEOUT_S) -> "Strea
 
 
 class StreamClient:
-    def __init__(self, address: Address, *, name: str = "", timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        address: Address,
+        *,
+        name: str = "",
+        timeout_s: float = TIMEOUT_S,
+        login_timeout_s: float = TIMEOUT_S,
+    ) -> None:
         self.address = address
-        self.connection = StreamConnection(address, name=name, timeout_s=timeout_s)
+        self.connection = StreamConnection(
+            address, name=name, timeout_s=timeout_s, login_timeout_s=login_timeout_s
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ from broker.protocol.stream_wire import LAST_WORD, Answer, Operation
 from clients.amqp_promise import Promise
 from clients.stream_address import Address
 from clients.stream_conversation import Conversation, decode, last_word
-from clients.stream_errors import ConnectionLostError, RefusedError
+from clients.stream_errors import ConnectionLostError, NoBrokerError, RefusedError
 from clients.stream_reader import WAIT_MS
 from clients.trio_link import settled
 
@@ -116,6 +116,8 @@ class StreamLink:
                     self.lost(ConnectionLostError("the server closed the connection"))
                 else:
                     self._came(self._conversation.filled(count))
+        except NoBrokerError as error:
+            self.lost(error)
         except (OSError, MalformedError, trio.ClosedResourceError) as error:
             self.lost(ConnectionLostError(str(error)))
         except trio.BrokenResourceError as error:  # as TLS says it

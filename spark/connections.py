@@ -19,6 +19,7 @@ from spark.addressing import Broker
 
 T = TypeVar("T")
 
+LOGIN_S_MIN: Final = 5.0  # longer than a broker takes that is busy, however soon a query is to fail
 PAUSE_S: Final = 0.5  # between attempts, each of which has shorter ones of its own
 # A Spark worker may be forked off another one, and a client belongs to one thread.
 _Place = tuple[Address, int, int]
@@ -29,7 +30,11 @@ def client(broker: Broker) -> StreamClient:
     """This thread's client, dialled when it is first used; to be asked through `ask`."""
     place = (broker.address, os.getpid(), threading.get_ident())
     if place not in _clients:
-        _clients[place] = StreamClient(broker.address, name=f"spark {os.getpid()}")
+        _clients[place] = StreamClient(
+            broker.address,
+            name=f"spark {os.getpid()}",
+            login_timeout_s=max(broker.reconnect_s, LOGIN_S_MIN),
+        )
     return _clients[place]
 
 

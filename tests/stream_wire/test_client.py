@@ -16,10 +16,15 @@ from broker.protocol.stream_wire import Status
 from clients.stream_address import Address
 from clients.stream_arrow import COLUMNS, ArrowBatches
 from clients.stream_conversation import Fetched
-from clients.stream_errors import ConnectionLostError, RefusedError
+from clients.stream_errors import (
+    ConnectionLostError,
+    LoginTimeoutError,
+    NoBrokerError,
+    RefusedError,
+)
 from clients.stream_producer import Producer
 from clients.stream_reader import Slice
-from clients.streams import connect
+from clients.streams import StreamClient, connect
 from tests.stream_wire.door import Door
 from tests.support.waiting import eventually
 
@@ -73,6 +78,61 @@ def test_nobody_listening_is_a_lost_connection():
             connect(f"amqp://127.0.0.1:{unused.getsockname()[1]}")
 
 
+@pytest.fixture
+def listening():
+    """A socket that is not a broker's: what it is to say, or nothing."""
+    said = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            while True:
+                try:
+                    taken, _ = server.accept()
+                except OSError:
+                    return
+                accepted.append(taken)
+                if said:
+                    taken.sendall(said[0])
+
+        accepted = []
+        threading.Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1], said.append, accepted
+        for taken in accepted:
+            taken.close()
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"HTTP/1.1 400 \r\nContent-Length: 0\r\n\r\n", "that is an HTTP server"),
+        (b"AMQP\0\0\t\1", "does not speak the stream protocol"),
+        (b"\x15\x03\x03\0\2\2\x28", "wants TLS"),
+    ],
+)
+def test_another_protocol_is_recognised_by_its_first_bytes(listening, answer, told):
+    port, say, accepted = listening
+    say(answer)
+    with (
+        StreamClient(Address.of_url(f"amqp://127.0.0.1:{port}")) as client,
+        pytest.raises(NoBrokerError, match=told) as error,
+    ):
+        client.connection.ask(wire.Metadata(()), wire.MetadataAnswer)
+    assert f"127.0.0.1:{port}" in str(error.value)
+    assert len(accepted) == 1, "once is enough"
+
+
+def test_a_socket_that_never_answers_is_given_up_after_one_login(listening):
+    port, _, accepted = listening
+    address = Address.of_url(f"amqp://127.0.0.1:{port}")
+    with (
+        StreamClient(address, login_timeout_s=0.2) as client,
+        pytest.raises(LoginTimeoutError, match=r"no answer to the login within 0.2 s"),
+    ):
+        client.connection.ask(wire.Metadata(()), wire.MetadataAnswer)
+    assert len(accepted) == 1
+
+
 def test_a_request_goes_on_after_a_lost_connection(door, client):
     door.call(door.streams.declare, "s")
     assert client.streams() == {"s": 1}
@@ -85,7 +145,7 @@ def test_a_server_that_does_not_answer_is_given_up(door, client):
     door.call(door.streams.declare, "s")
     door.call(door.streams.hold)
     client.connection._timeout_s = 0.05
-    client.connection._prepare(client.connection._socket)
+    client.connection._limit(client.connection._socket, 0.05)
     correlation = client.connection.send(wire.Fetch("s", 0, 0, 1, 1, 0, 0))
     with pytest.raises(ConnectionLostError, match="no answer"):
         client.connection.receive(correlation, Fetched)
