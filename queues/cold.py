@@ -121,13 +121,14 @@ class ColdMessages:
 
     # With somebody who took them before this queue was served here
 
-    def early(self, sequences: list[int]) -> list[int]:
+    def early(self, sequences: list[int], *, returned: bool) -> list[int]:
         """Delayed ones that another node may have delivered, whose clock was ahead of this one's.
 
-        One that was returned since then has to wait.
+        Those that were `returned` since then are among them only for whoever has them again.
         """
         due, end_ms = self._state.live.due, self.started_ms
-        return [s for s in sequences if s in due and due[s] <= end_ms and not self.count_of(s)]
+        early = [s for s in sequences if s in due and due[s] <= end_ms]
+        return early if returned else [s for s in early if not self.count_of(s)]
 
     def claim(self, sequences: Iterable[int], waiting: set[int]) -> list[int]:
         """Those of these messages that are cold, from before a restart: they are so no more.

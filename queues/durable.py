@@ -246,13 +246,16 @@ class DurableStore:
                 under_way.append(repeat)
         return True
 
-    def claim(self, sequences: Iterable[int], known: Mapping[int, Message]) -> list[Message]:
+    def claim(
+        self, sequences: Iterable[int], known: Mapping[int, Message], *, returned: bool
+    ) -> list[Message]:
         """Take out messages that were there when it began, for somebody who has had them."""
         wanted = {s for s in sequences if s < self._found_before}
         found = self.ready.remove(wanted) + self._holder.away.withdraw_paced(wanted)
         hot = {message.sequence: message for message in found}
         unread = sorted(wanted - hot.keys())
-        cold = set(self._cold.claim(unread, self._holder.away.withdraw(self._cold.early(unread))))
+        early = self._cold.early(unread, returned=returned)
+        cold = set(self._cold.claim(unread, self._holder.away.withdraw(early)))
         claimed: list[Message] = []
         for sequence in sorted(hot.keys() | cold):
             message = known.get(sequence) or hot.get(sequence) or Message.stand_in(sequence)

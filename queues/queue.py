@@ -560,12 +560,18 @@ class Queue:
             self.loaded([])
 
     def claim(
-        self, consumer: Consumer, sequences: Iterable[int], known: Iterable[Message] = ()
+        self,
+        consumer: Consumer,
+        sequences: Iterable[int],
+        known: Iterable[Message] = (),
+        *,
+        returned: bool = True,
     ) -> list[Message]:
         """These messages are with this consumer, as if they had just been delivered to it.
 
         Those that are returned, by sequence, are: ready ones that were there when this queue began
-        to be served here. Others were settled, are delayed, or somebody else has them. Nothing is
+        to be served here. Others were settled, are delayed, or somebody else has them; without
+        `returned` those that wait since they came back count as delayed. Nothing is
         read: some may be stand-ins, which can be given to `settle`, `requeue`, `discard` and
         `extend_lease` as any other message; those that are in `known` are used as they are, and
         whatever else has the same sequence is accepted for them. Leases begin anew. The credit is
@@ -573,7 +579,8 @@ class Queue:
         """
         if self.deleted or self.damaged is not None or self._store is None:
             return []
-        claimed = self._store.claim(sequences, {message.sequence: message for message in known})
+        by_sequence = {message.sequence: message for message in known}
+        claimed = self._store.claim(sequences, by_sequence, returned=returned)
         self._claims.update([(message.sequence, message) for message in claimed])
         self.unacked += len(claimed)
         self.away.lease(consumer, claimed)

@@ -78,6 +78,7 @@ class Desk:
         self._guests: dict[NodeId, Guest] = {}
         self._expected = set(expected)
         self._joining: list[Joining] = []
+        self._requeued: list[tuple[How, list[int]]] = []  # by fronts, and maybe not in the log
         self._joined: set[Consumer] = set()
         self._nobody = StandIn(Guest(0, uid, 0, b"", mail), queue, _fetcher()).consumer
         self.dealing = False
@@ -131,6 +132,9 @@ class Desk:
             return
         self._patience.stop()
         self.dealing = True
+        requeued, self._requeued = self._requeued, []
+        for how, sequences in requeued:
+            self.settle_unheard(how, sequences)
         joining, self._joining = self._joining, []
         joining.sort(key=lambda one: (not one.known, not one.served))
         for one in joining:
@@ -168,9 +172,15 @@ class Desk:
     def settle_unheard(self, how: How, sequences: list[int]) -> list[int]:
         """An earlier leader was told, and may not have written it down.
 
-        Those of these messages that are not here: they are gone, or somebody else has them.
+        Those of these messages that are not here: they are gone, or somebody else has them. What
+        was requeued waits until all have claimed what they hold: whoever got it since then proves
+        that it was written down.
         """
-        claimed = self.queue.claim(self._nobody, sequences)
+        is_over = how in (How.SETTLED, How.DISCARDED)
+        if not self.dealing and not is_over:
+            self._requeued.append((how, sequences))
+            return []
+        claimed = self.queue.claim(self._nobody, sequences, returned=is_over)
         if claimed:
             hand_back(self.queue, self._nobody, how, claimed)
         return _others(sequences, claimed)
