@@ -18,6 +18,7 @@ from tests.conftest import StartBroker
 from tests.queues.fakes import FakeContext
 from tests.support.admin import Api
 from tests.support.process import BrokerProcess
+from tests.support.waiting import eventually
 
 LONG = {"x": "a" * 20_000}
 NEWS = {"state": "running"}
@@ -55,7 +56,8 @@ def test_nothing_new_is_defined_while_memory_is_short(start_broker: StartBroker)
     """What is there may be declared again, by clients that come back, and be deleted."""
     broker = start_broker("--memory-limit", str(32 * 2**20))  # less than an idle node has
     api = Api(broker.host, broker.http_port)
-    assert api.call("GET", "health", "checks", "alarms").status == 503
+    alarms = ("health", "checks", "alarms")
+    eventually(lambda: api.call("GET", *alarms).status == 503, "the memory alarm")
     refused = [
         api.call("PUT", "queues", "/", "new", body={}),
         api.call("PUT", "exchanges", "/", "new", body={"type": "fanout"}),
