@@ -53,6 +53,11 @@ RESERVED_PREFIX: Final = "amq."
 _log = logs.get("vhost")
 
 
+def is_temporary(queue: AnyQueue) -> bool:
+    """Whether it goes with its connection or its consumers."""
+    return queue.auto_delete or queue.owner is not None
+
+
 class VHost:
     """Changes are plain calls that raise ChannelError; nothing here awaits."""
 
@@ -146,9 +151,14 @@ class VHost:
     def admit_binding(
         self, source: str, destination: AnyQueue | Exchange | None, key: str, arguments: Table
     ) -> None:
-        """The same, unless it is there already: clients declare all they need when they come."""
+        """The same, unless it is there already: clients declare all they need when they come.
+
+        Nor for queues that go with their consumers, who are needed when memory is short.
+        """
         exchange = self.exchanges.get(source)
         if exchange is None or destination is None:
+            return
+        if not isinstance(destination, Exchange) and is_temporary(destination):
             return
         if not exchange.has_binding(destination, key, arguments):
             self.admit_definition()

@@ -216,7 +216,8 @@ def _new_name(channel: "Channel", method: commands.Queue.Declare) -> str:
     authorize(channel, "configure", "queue", name)
     if name not in channel.vhost.queues:
         check_new_queue(channel.user, channel.vhost.name, name, method.arguments)
-        channel.vhost.admit_definition()
+        if not (method.exclusive or method.auto_delete):  # consumers that drain a node need them
+            channel.vhost.admit_definition()
     return name
 
 

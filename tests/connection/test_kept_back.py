@@ -75,6 +75,7 @@ async def test_many_blocked_publishers_together_cost_a_bounded_amount(nursery):
     place = Place(nursery)
     clients = [await place.client() for _ in range(200)]
     clients[0].declare("q")
+    await clients[0].rest()
     place.node.raise_alarm("memory", "low on memory")
     for client in clients:
         client.publish("q", *[BODY] * 20)

@@ -47,6 +47,7 @@ async def test_a_blocked_publisher_is_told_from_one_that_only_could_be(nursery):
     place = Place(nursery)
     publisher, consumer = await place.client(), await place.client()
     publisher.declare("q")
+    await publisher.rest()
     place.node.raise_alarm("memory", "low on memory")
     place.node.raise_alarm("disk", "low on disk")
     publisher.publish("q", *[bytes(50_000)] * 600)

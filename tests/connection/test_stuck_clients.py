@@ -248,6 +248,7 @@ async def test_a_client_that_closes_its_socket_behind_its_close_is_not_logged_as
     place = Place(nursery)
     client = await place.client()
     client.declare("q")
+    await client.rest()
     place.node.raise_alarm("memory", "low on memory")
     client.publish("q", b"kept back")
     client.send(Connection.Close(200, "bye", 0, 0), 0)

@@ -70,7 +70,11 @@ def test_nothing_new_is_defined_while_memory_is_short(start_broker: StartBroker)
             with pytest.raises(ChannelClosedByBroker) as refusal:
                 getattr(channel, declare)("new")
             assert refusal.value.reply_code == 506
-        connection.channel().exchange_declare("amq.topic", "topic", durable=True)
+        channel = connection.channel()
+        channel.exchange_declare("amq.topic", "topic", durable=True)
+        for options in ({"exclusive": True}, {"auto_delete": True}):  # of consumers, who drain it
+            queue = channel.queue_declare("", **options).method.queue
+            channel.queue_bind(queue, "amq.topic", "#")
     assert api.call("DELETE", "exchanges", "/", "new").status in (204, 404)
 
 
