@@ -10,6 +10,7 @@ from broker.protocol.stream_errors import CorruptChunkError, OffsetOutOfRangeErr
 from broker.protocol.stream_wire import UNKNOWN_OFFSET, Refused, Status
 from broker.streams.group_book import Barrier, at_once
 from broker.streams.host import partition_uid
+from broker.streams.producer_owners import may_use
 from broker.streams.service import Caller, Found, Then
 from broker.vhost import VHost
 from queues.stream.errors import StreamDeletedError
@@ -198,6 +199,9 @@ class Records:
                 raise CorruptChunkError("a new chunk holds records, and no marks")
             if header.producer is not None and header.producer.id >= NODE_PRODUCERS:
                 raise CorruptChunkError("a producer id that was not given to anybody")
+            if header.producer is not None and not may_use(header.producer.id, caller):
+                then(Refused(Status.ACCESS_REFUSED, "the producer id was given to another user"))
+                return
             partition = stream.partitions[request.partition]
             receipt = _Appending(partition, header.producer, then)
             stream.append_chunk(request.partition, request.chunk, receipt)

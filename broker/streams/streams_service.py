@@ -6,6 +6,7 @@ from typing import Final, Protocol
 from broker.protocol import stream_messages as wire
 from broker.protocol.stream_wire import Refused, Status
 from broker.streams.group_book import Barrier, at_once
+from broker.streams.producer_owners import owned
 from broker.streams.producer_registry import ProducerRegistry
 from broker.streams.records import Records
 from broker.streams.service import Caller, Then
@@ -99,7 +100,7 @@ class StreamsService:
             elif given is None:
                 then(Refused(Status.TOO_MANY_PRODUCERS, "too many names of producers are known"))
             else:
-                then(wire.ProducerAllocated(given.pid, given.epoch))
+                then(wire.ProducerAllocated(owned(given.pid, caller), given.epoch))
 
         if self._producers.damage is not None:
             text = f"it is not known which producer ids were given: {self._producers.damage}"

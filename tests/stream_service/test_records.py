@@ -18,7 +18,7 @@ from tests.support.streams import bodies, fill, numbers, offsets, partitions, re
 
 pytestmark = pytest.mark.leveret_only
 
-NOBODY = 2**40  # a producer id that no broker gave to anybody yet
+NOBODY = 2**39  # a producer id that no broker gave to anybody yet
 
 
 def chunk_of(*values, producer=None, at_ms=None):
