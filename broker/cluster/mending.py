@@ -6,8 +6,8 @@ it and says so. Then what the disk has of it is replaced by an empty log, the le
 it as a learner, and it is promoted when it has caught up. A question is a log's uid; the answer is
 one byte, 1: removed, 0: not now.
 
-Where nobody leads, all nodes are asked: none can do it, but each learns which members are damaged,
-and whether those are too many for a leader ever to be.
+Where no leader is known here, all nodes are asked: one that leads after all does it. The others
+learn which members are damaged, and whether those are too many for a leader ever to be.
 """
 
 from collections.abc import Callable
@@ -97,31 +97,42 @@ class Mending:
         replication = self._replication
         leader = replication.book.leader_of(log.uid)
         if leader is None:
-            self._report(log.uid)
+            self._report(log)
         if leader is None or leader == replication.me or _renewable(log) is None:
             return
         self._asked_for.add(log.uid)
-        self._asking.ask(leader, log.uid, partial(self._answered, log, leader))
+        self._asking.ask(leader, log.uid, partial(self._answered, log, log.gid, leader))
 
-    def _report(self, uid: bytes) -> None:
+    def _report(self, log: "MemberLog") -> None:
         now = self._clock.now_ms()
-        if now - self._reported_ms.get(uid, 0) >= REPORT_MS:
-            self._reported_ms[uid] = now
+        if now - self._reported_ms.get(log.uid, 0) >= REPORT_MS:
+            self._reported_ms[log.uid] = now
             for node in self._replication.mail.up():
-                self._asking.ask(node, uid, lambda _: None)
+                self._asking.ask(node, log.uid, partial(self._reported, log, log.gid, node))
 
-    def _answered(self, log: "MemberLog", leader: NodeId, answer: bytes | None) -> None:
+    def _reported(
+        self, log: "MemberLog", gid: int | None, node: NodeId, answer: bytes | None
+    ) -> None:
+        if answer == _REMOVED:  # it leads, and this node has not heard of that
+            self._asked_for.add(log.uid)
+            self._answered(log, gid, node, answer)
+
+    def _answered(
+        self, log: "MemberLog", gid: int | None, leader: NodeId, answer: bytes | None
+    ) -> None:
         if answer == _REMOVED:
             # Once all that was said of the old one has been written, or is forgotten.
-            self._replication.host.after_write(partial(self._begin_anew, log, leader))
+            self._replication.host.after_write(partial(self._begin_anew, log, gid, leader))
             self._replication.host.end_turn()
         else:
             self._asked_for.discard(log.uid)
 
-    def _begin_anew(self, log: "MemberLog", leader: NodeId) -> None:
+    def _begin_anew(self, log: "MemberLog", gid: int | None, leader: NodeId) -> None:
         self._asked_for.discard(log.uid)
         if self._replication.logs.get(log.uid) is not log or log.damaged is None:
             return
+        if log.gid != gid:
+            return  # a late answer: it has begun anew and may have voted since
         machine = _renewable(log)
         if machine is not None and machine.begin_anew():
             self._damaged.discard(log.uid)

@@ -105,6 +105,63 @@ def test_crashes_on_the_way_do_no_harm(seed: int) -> None:
     world.run(scenario)
 
 
+def test_a_leader_that_was_not_heard_of_is_found() -> None:
+    """All nodes are asked where no leader is known; what the one that leads says is heeded."""
+    world = quick()
+
+    async def scenario(world: World) -> None:
+        leader = life_of(world, await started(world))
+        for life in world.lives.values():
+            equip(world, life)
+        await fill(world, 5)
+        victim = next(life for life in world.lives.values() if life is not leader)
+        gid = victim.replication.logs[A].gid
+        damage(victim)
+        victim.book.node_down(leader.node)  # as if the news had been lost
+        assert victim.book.leader_of(A) is None
+        await world.until(lambda: victim.replication.logs[A].gid != gid and is_whole(world))
+        await world.heal()
+
+    world.run(scenario)
+
+
+def test_a_late_answer_says_nothing_of_a_member_that_has_begun_anew_since() -> None:
+    """It votes again. Only what is asked after the next damage can tell that it is removed."""
+    world = quick()
+
+    async def scenario(world: World) -> None:
+        leader = life_of(world, await started(world))
+        for life in world.lives.values():
+            equip(world, life)
+        await fill(world, 5)
+        victim = next(life for life in world.lives.values() if life is not leader)
+        received, late = victim.handlers[Kind.MEND], []
+
+        def hold_back_the_first(node: NodeId, body: bytes) -> None:
+            if node == leader.node and not late:
+                late.append(body)
+            else:
+                received(node, body)
+
+        victim.handlers[Kind.MEND] = hold_back_the_first
+        damage(victim)
+        victim.book.node_down(leader.node)
+        await world.until(lambda: bool(late))
+        victim.book.heard(A, victim.book.term_of(A), leader.node)
+        await world.until(lambda: is_whole(world))
+        gid = victim.replication.logs[A].gid
+        damage(victim)
+        received(leader.node, late[0])
+        victim.flush()
+        await trio.sleep(0.5)
+        assert victim.replication.logs[A].gid == gid
+        assert victim.node in voters(world)
+        await world.until(lambda: is_whole(world))
+        await world.heal()
+
+    world.run(scenario)
+
+
 def test_who_is_not_removed_does_not_begin_anew() -> None:
     """Its old vote may count: without a majority of the others nothing is forgotten."""
     world = quick()
