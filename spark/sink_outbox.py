@@ -100,12 +100,10 @@ _EXPLANATIONS: Final = {
     Status.STREAM_NOT_FOUND: "a write creates no stream: declare it first",
     Status.PARTITION_NOT_FOUND: "the stream was declared anew while it was written to",
     Status.STAGING_FULL: (
-        "there are more uncommitted rows than the broker holds. If they are those of a write that "
-        "was killed, they make room a minute after it, or at once by `leveret stream staged drop`. "
-        "A micro-batch that is planned is "
-        "as large next time: let it run once with deliveryGuarantee=at_least_once (guarantee in a "
-        "pipeline), and have smaller ones from then on (maxOffsetsPerTrigger, "
-        "max_offsets_per_trigger)"
+        "rows of a killed write make room after a minute, or by `leveret stream staged drop`. "
+        "A planned micro-batch stays as large: let it run once with "
+        "deliveryGuarantee=at_least_once (guarantee in a pipeline), and have smaller ones from "
+        "then on (maxOffsetsPerTrigger, max_offsets_per_trigger)"
     ),
     Status.TRANSACTION_ABORTED: "nothing was written; the same rows may be written again",
     Status.TRANSACTION_PASSED: (

@@ -28,6 +28,7 @@ from queues.queue import Queue
 from queues.storage.errors import CorruptRecordError
 from queues.storage.frames import FILE_HEADER_BYTES
 from queues.storage.log_store import LogStore
+from queues.storage.manifest import MANIFEST_NAMES
 from queues.storage.options import StoreOptions
 from queues.storage.reclaim import Reclaimer
 from tests.simulation.clients import Client, WatchedReceipt, make_message
@@ -257,7 +258,8 @@ class Life:
         most = 2 * found.live_bytes + allowed * options.wal_file_bytes
         check(found.disk_bytes - files * FILE_HEADER_BYTES <= most, found, "is more than", most)
         check(files <= 16 + found.live_bytes // 1024, found, "is too many files")
-        check(len(self.disk.list()) == files + found.spares, "there are files that nobody knows")
+        known = files + found.spares + len(MANIFEST_NAMES)
+        check(len(self.disk.list()) == known, "there are files that nobody knows")
 
     def check_memory(self) -> None:
         """Nothing is remembered of messages that are settled."""

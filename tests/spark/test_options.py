@@ -13,7 +13,7 @@ from spark import StreamQueueSource
 from spark.errors import OptionError
 from spark.option_values import read_span_ms
 from spark.options import batch_options, stream_options, wants_headers
-from spark.places import Ago, Edge, Given, Time, Times, decode, encode
+from spark.places import Ago, Edge, Given, Time, Times, decode, encode, uids_of
 from spark.subscriptions import Assigned, Matching, Named
 
 S = {"subscribe": "orders"}
@@ -234,7 +234,9 @@ def test_offsets_have_one_text_and_come_back_from_it(
 ) -> None:
     items = list(offsets.items())
     random.shuffle(items)
-    text = json.dumps(encode(dict(items)))
-    assert text == json.dumps(encode(offsets))
+    uids = {partition.stream: f"uid of {partition.stream}" for partition, _ in items[::2]}
+    text = json.dumps(encode(dict(items), uids))
+    assert text == json.dumps(encode(offsets, dict(reversed(uids.items()))))
     assert decode(json.loads(text)) == offsets
-    assert json.dumps(encode(decode(json.loads(text)))) == text
+    assert uids_of(json.loads(text)) == uids
+    assert json.dumps(encode(decode(json.loads(text)), uids)) == text

@@ -176,7 +176,7 @@ def test_a_client_that_went_away_takes_nothing_with_it(sqs, url, receiver, broke
     poll = socket.create_connection((broker.host, broker.http_port))
     poll.sendall(
         f"POST /queue/{name_of(url)}?Action=ReceiveMessage&WaitTimeSeconds=20 HTTP/1.1\r\n"
-        f"Host: x\r\nAuthorization: {raw.basic}\r\nContent-Length: 0\r\n\r\n".encode()
+        f"Host: localhost\r\nAuthorization: {raw.basic}\r\nContent-Length: 0\r\n\r\n".encode()
     )
     config = f"/queues/{name_of(url)}/config"
     eventually(lambda: '"consumers": 1' in raw("GET", config).body, "the poll to wait")
