@@ -120,8 +120,6 @@ class Link:
                 return
             if not self.up:
                 frames = await self._wait_up(lane, frames)
-                if self.ended is not None:  # up and lost again, in the meantime
-                    return
             self._handle(lane, frames)
             self._peers.end_of_turn()
 

@@ -12,6 +12,7 @@ from queues.cold import ColdMessages
 from queues.dedup import DedupWindow
 from queues.durable import DurableStore
 from queues.live import LiveEntry, LiveSet
+from queues.live_checkpoint import FrozenLiveSet
 from queues.live_log import LiveLog
 from queues.message import Message
 from queues.paged import PagedReady
@@ -74,15 +75,15 @@ def return_not_logged() -> Any:
 
 def checkpoint_forgets_what_is_partly_settled() -> Any:
     def wrap(real: Any) -> Any:
-        def checkpoint(self: LiveSet) -> bytes:
+        def freeze(self: LiveSet) -> FrozenLiveSet:
             settled, self._settled = self._settled, {}
-            state: bytes = real(self)
+            state: FrozenLiveSet = real(self)
             self._settled = settled
             return state
 
-        return checkpoint
+        return freeze
 
-    return _replaced(LiveSet, "checkpoint", wrap)
+    return _replaced(LiveSet, "freeze", wrap)
 
 
 def load_brings_back_what_is_settled() -> Any:
@@ -176,28 +177,28 @@ def delay_not_logged() -> Any:
 
 def checkpoint_forgets_delays() -> Any:
     def wrap(real: Any) -> Any:
-        def checkpoint(self: LiveSet) -> bytes:
+        def freeze(self: LiveSet) -> FrozenLiveSet:
             due, self.due = self.due, {}
-            state: bytes = real(self)
+            state: FrozenLiveSet = real(self)
             self.due = due
             return state
 
-        return checkpoint
+        return freeze
 
-    return _replaced(LiveSet, "checkpoint", wrap)
+    return _replaced(LiveSet, "freeze", wrap)
 
 
 def checkpoint_forgets_ids() -> Any:
     def wrap(real: Any) -> Any:
-        def checkpoint(self: LiveSet) -> bytes:
+        def freeze(self: LiveSet) -> FrozenLiveSet:
             seen, self.seen = self.seen, DedupWindow()
-            state: bytes = real(self)
+            state: FrozenLiveSet = real(self)
             self.seen = seen
             return state
 
-        return checkpoint
+        return freeze
 
-    return _replaced(LiveSet, "checkpoint", wrap)
+    return _replaced(LiveSet, "freeze", wrap)
 
 
 def ids_not_logged() -> Any:

@@ -191,4 +191,4 @@ def test_a_query_that_is_slow_reads_less_at_a_time_and_all_of_it(streams) -> Non
         sizes.append(sum(decode(at).values()) - sum(decode(start).values()))
         clock.now_s += took_s
     assert sizes == [10_000, 2_500, 1_000, 2_000, 2_500, 0]
-    assert at == {name: {"0": 9000, "1": 9000}}
+    assert decode(at) == {Partition(name, 0): 9000, Partition(name, 1): 9000}
