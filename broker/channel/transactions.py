@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     Barrier: TypeAlias = Callable[[Callable[[ChannelError | None], None]], None]
 
 
-# What one commit may publish: it is one entry of each queue's log. As much as one message may have.
-COMMIT_BYTES_MAX: Final = 512 * 1024 * 1024
-# Uncommitted publishes of a channel are in memory, outside of all other limits. One message may be
-# longer by itself.
+# Uncommitted publishes of a channel are in memory, outside of all other limits, and all of one
+# commit for a queue are one entry of its log. One message may be longer by itself.
 PUBLISH_BYTES_MAX: Final = 256 * 1024 * 1024
 MESSAGE_BYTES: Final = 256  # what a message takes beside its content
 
@@ -95,8 +93,6 @@ def _transaction(channel: "Channel") -> Transaction:
 def commit(channel: "Channel", _method: commands.Tx.Commit) -> None:
     """Publishes, then acknowledgements, then commit-ok once every queue has stored its part."""
     transaction = _transaction(channel)
-    if sum(len(content[1]) for content in transaction.publishes) > COMMIT_BYTES_MAX:
-        raise precondition_failed(f"a transaction publishes at most {COMMIT_BYTES_MAX} bytes")
     refused: set[int] = set()
 
     def store(then: "Callable[[], None]") -> None:

@@ -114,16 +114,6 @@ def test_a_channel_that_ends_takes_its_open_transaction_back(link, client, queue
     assert [body_of(m) for m in fetch(queue)] == [b"0", b"1", b"2"]
 
 
-def test_a_commit_of_more_than_a_log_takes_in_one_entry_is_refused(client, queue, monkeypatch):
-    monkeypatch.setattr("broker.channel.transactions.COMMIT_BYTES_MAX", 200)
-    client.publish(to("q", b"x" * 90), to("q", b"y" * 90))
-    with pytest.raises(ChannelError) as error:
-        client.call(commands.Tx.Commit)
-    assert error.value.code == 406
-    client.channel.release()
-    assert queue.ready == 0
-
-
 def test_a_commit_that_fails_loses_no_delivery(link, client, queue):
     """The exchange went away after the publish: the channel closes and all it held goes back."""
     consume(client, queue, 2)
