@@ -97,7 +97,7 @@ class Drain:
     async def _consume_all(self, session: Session) -> None:
         started = []
         books = self.world.ledger.books.values()
-        lost = any(home.out for home in self.world.homes.values())
+        lost = self.world.has_lost
         names = [book.name for book in books if not (book.on_one_node and lost)]
         for number, name in enumerate(names):
             consuming = Consuming(session, f"d{number}", name, no_ack=False)

@@ -147,7 +147,7 @@ class World:
             self.nursery.start_soon(self._compare_often)
             await trio.sleep(self.swarm.seconds)
             await self._heal(faults, clients)
-            if any(home.flipped or home.wiped for home in self.homes.values()):
+            if self.has_lost:
                 self.ledger.leaky |= ON_ONE_NODE
             await drain.run()
             self._check_end()
@@ -239,9 +239,14 @@ class World:
             check(other == first, name, "has", other, "and", one, "has", first)
         check(not any(key[0] == "owned" for key in first), "left over:", first)
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether a disk did: what is on one node alone may be gone, or damaged for good."""
+        return any(home.flipped or home.wiped or home.out for home in self.homes.values())
+
     def _check_nothing_left(self, home: Home) -> None:
         vhost = home.life.node.vhosts["/"]
-        lost = any(other.out for other in self.homes.values())
+        lost = self.has_lost
         for name, book in self.ledger.books.items():
             front = vhost.queues[name]
             if front.damaged is not None or (book.on_one_node and lost):
