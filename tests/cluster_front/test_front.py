@@ -514,23 +514,6 @@ def test_dealing_waits_for_the_claims_of_all_that_are_up(world):
     assert world.leader.front.queue.unacked == 1
 
 
-def test_what_came_again_after_it_was_requeued_stays_with_its_holder():
-    world = World(retry_delay_ms=50)
-    world.elect(1)
-    world.settle_down()
-    client = Client(world.nodes[3])
-    client.consume()
-    world.publish(1, [b"a"])
-    world.settle_down()
-    client.hand_back([1], "requeue")
-    world.settle_down(100)
-    assert bodies(client) == [b"a", b"a"]
-    world.elect(2)  # before anybody heard that the log has what was requeued
-    world.settle_down(5000)
-    assert bodies(client) == [b"a", b"a"]
-    assert world.leader.front.queue.unacked == 1
-
-
 def test_what_nobody_claims_is_redelivered(world):
     holder, other = Client(world.nodes[3]), Client(world.nodes[2])
     holder.consume()
